@@ -13,7 +13,9 @@ import torch
 from hub_runs import configure, save_run, shaken, vocabulary
 
 import attnkit
+from attnkit.data.config import DataConfig, TextConfig
 from attnkit.engine.loading import load_model
+from attnkit.engine.run_summary import describe_model, find_languages
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.models.bert import Bert
@@ -214,3 +216,38 @@ def test_what_a_run_is(trained: Path) -> None:
     assert (summary.task, summary.engine, summary.precision) == ("translation", "torch", "float32")
     assert summary.checkpoint == opened.checkpoint.name and set(summary.scores) == set(opened.config.metrics)
     assert summary.to_dict()["path"] == str(trained)
+
+
+def test_a_repr_says_what_a_run_is(trained: Path, runs: dict[str, Path], tmp_path: Path) -> None:
+    """Task, languages if the names of files tell them, model, size, checkpoint, scores, device, precision, engine."""
+    torch.manual_seed(6)
+    words = vocabulary("bpe")
+    config = configure("mlm", words)
+    config = config.model_copy(update={"data": config.data.model_copy(update={"files": ("a/train.de.gz", "x.txt")})})
+    run = save_run(tmp_path / "german", config, shaken(Bert(config.model, words.vocab_size)), words)
+    found = attnkit.MaskedLM.load(run, device="cpu")
+    size = f"{found.summary.n_parameters / 1000:.1f}k parameters, {words.vocab_size:,} tokens"
+    assert repr(found) == f"MaskedLM({run}: mlm de, {describe_model(config)}, {size}; {found.summary.checkpoint}; " + (
+        "cpu, float32, torch)"
+    )
+    shown = repr(attnkit.Translator.load(trained, device="cpu"))
+    assert f"{trained}: translation, transformer" in shown and "; step-" in shown, "train.src names no language"
+    assert "BLEU" in shown and shown.endswith("; cpu, float32, compiled)")
+
+
+def test_languages_are_those_of_directions_and_of_names_of_files() -> None:
+    assert find_languages(DataConfig(src=("a.en",), tgt=("a.pt-BR.gz",))) == ("en:pt-BR",)
+    assert find_languages(DataConfig(src=("a.en",), tgt=("a.tgt",))) == ()
+    both = DataConfig(src=("a.en", "b.en"), tgt=("a.de", "b.fr"), directions=("en:de", "en:fr"), bidirectional=True)
+    assert find_languages(both) == ("en:de", "en:fr", "de:en", "fr:en")
+    assert find_languages(TextConfig(files=("a.en", "b.en", "c.jsonl:fr", "d.txt"))) == ("en", "fr")
+
+
+def test_a_repr_of_vectors(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("the dog and a cat sleep\n" * 30)
+    vectors = attnkit.word2vec(tmp_path / "a.en", tmp_path / "run", settings={"dim": 4, "data.min_count": 1})
+    assert vectors.summary is not None and vectors.summary.vocab_size == len(vectors) == 6
+    shown = f"Vectors({tmp_path / 'run'}: word2vec en, skip-gram, vectors of 4, "
+    assert repr(vectors).startswith(shown) and repr(vectors).endswith("cpu, float32, numpy)")
+    vectors.save(tmp_path / "v.txt")
+    assert repr(attnkit.Vectors.load(tmp_path / "v.txt")) == f"Vectors({tmp_path / 'v.txt'}: 6 words, vectors of 4)"

@@ -341,6 +341,7 @@ def test_the_page_loads_nothing_from_elsewhere(runs: dict[str, Path]) -> None:
 def test_names_and_languages_of_runs(runs: dict[str, Path], tmp_path: Path) -> None:
     assert languages_of_files("a/train.en.gz", "train.de") == ("en", "de")
     assert languages_of_files("text", "x") == ("src", "tgt")
+    assert languages_of_files("text.txt", "train.tgt") == ("src", "tgt"), "suffixes that are not languages"
     assert languages_of_files("a/corpus.jsonl:translation.en", "shards/*.de.gz") == ("en", "de")
     assert parse_spec(f"en:de={runs['digits']}").languages == ("en", "de")
     assert parse_spec(str(runs["digits"])).name == "run"

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import torch
 
 from attnkit.engine.loading import LoadedModel
+from attnkit.engine.run_summary import RunSummary
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.files import as_lines
 from attnkit.library.language_models import Floats, open_model
-from attnkit.library.summary import RunSummary
 from attnkit.tasks.autoencoding.lines import encode_lines, reconstruct
 from attnkit.text.tokenizer import Tokenizer
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.engine.predict import Predictor, PredictRequest, open_predictor
+from attnkit.engine.run_summary import RunSummary
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.files import as_lines, warn
 from attnkit.library.language_models import summarize
-from attnkit.library.summary import RunSummary
 from attnkit.protocols import Entity, entities
 from attnkit.tasks.finetuning.predict_token_classification import TokenClassificationPredictor
 from attnkit.tasks.finetuning.question_answering import AnswerPrediction, QuestionAnsweringPredictor

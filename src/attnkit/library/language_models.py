@@ -20,12 +20,12 @@ from attnkit.engine.checkpoint_metadata import checkpoint_scores
 from attnkit.engine.compiled_language_models import set_precision
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.loading import LoadedModel, load_model
+from attnkit.engine.run_summary import RunSummary, describe_model, find_languages
 from attnkit.engine.search_backend import exclude_padding_ids
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.files import as_lines, warn
-from attnkit.library.summary import RunSummary, describe_model
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.fill_mask import FilledText, FillMaskPipeline
@@ -55,6 +55,7 @@ def summarize(opened: LoadedModel, precision: str, engine: str) -> RunSummary:
     return RunSummary(
         path=opened.path,
         task=config.task,
+        languages=find_languages(config.data),
         model=describe_model(config),
         checkpoint=opened.checkpoint.name,
         scores=checkpoint_scores(opened.checkpoint, config.metrics),

@@ -11,6 +11,7 @@ from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.checkpoint_metadata import checkpoint_scores
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.model_card import count_parameters
+from attnkit.engine.run_summary import RunSummary, describe_model, find_languages
 from attnkit.errors import DataError, RunError
 from attnkit.formats.documents import parse_document
 from attnkit.formats.passages import render
@@ -18,7 +19,6 @@ from attnkit.formats.suffixes import DocumentFormat
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.attention import TranslationAttention, translation_attention
 from attnkit.library.files import single_lines, warn
-from attnkit.library.summary import RunSummary, describe_model
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
 from attnkit.tasks.translation.documents import DocumentTranslator
@@ -153,6 +153,7 @@ class Translator:
         summary = RunSummary(
             path=first.path,
             task="translation",
+            languages=find_languages(first.config.data),
             model=describe_model(first.config) + (f", one of {len(opened)}" if len(opened) > 1 else ""),
             checkpoint=first.checkpoint,
             scores=checkpoint_scores(first.files, first.config.metrics),

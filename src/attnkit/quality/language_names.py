@@ -89,6 +89,11 @@ _CODES = frozenset({
     "so", "sq", "sr", "ss", "st", "su", "sv", "sw", "ta", "te", "tg", "th", "ti", "tk", "tl", "tn", "to", "tr", "ts",
     "tt", "tw", "ty", "ug", "uk", "ur", "uz", "ve", "vi", "vo", "wa", "wo", "xh", "yi", "yo", "za", "zh", "zu",
 })  # fmt: skip
+# Suffixes of three letters that say what a file is, not its language.
+_SUFFIXES = frozenset({
+    "txt", "src", "tgt", "trg", "ref", "hyp", "out", "sys", "tok", "bpe", "spm", "raw", "low", "new", "old",
+    "dev", "log", "doc", "dat", "tmp", "csv", "tsv", "npy", "npz", "xml", "tmx",
+})  # fmt: skip
 _MAX_CHARACTERS = 2000  # of a line; the rest is left out
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -120,6 +125,18 @@ def check_language(code: str | None, where: str) -> None:
     close = close or get_close_matches(base, sorted(NAMES), 1) if code else []
     help = f"did you mean {close[0]}?" if close else "use a code of ISO 639, such as en or pt-BR, or your own: x-NAME"
     raise UsageError(f"unknown language code {code!r}", where=where, help=help)
+
+
+def is_language_code(suffix: str) -> bool:
+    """Return whether a suffix of a file is a language code, as ``txt`` is not.
+
+    >>> [suffix for suffix in ("de", "pt-BR", "zh_Hans", "deu", "txt", "src", "xx", "") if is_language_code(suffix)]
+    ['de', 'pt-BR', 'zh_Hans', 'deu']
+    """
+    base, *rest = re.split("[-_]", suffix.lower())
+    return (base in _CODES or bool(re.fullmatch("[a-z]{3}", base) and base not in _SUFFIXES)) and all(
+        re.fullmatch("[a-z0-9]{2,4}", part) for part in rest
+    )
 
 
 def find_language(lines: Sequence[str]) -> str | None:

@@ -18,12 +18,12 @@ from attnkit.errors import AttnkitError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.loading import CLASSES, load
 from attnkit.library.translation import Translator
+from attnkit.quality.language_names import is_language_code
 from attnkit.serving.batching import Batcher, Worker
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.text.sources import language_of
 
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.*)", re.DOTALL)
-_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z]{2,4})?")
 STOPPING = 2.0  #: seconds until a stopped search ends
 
 Batched = tuple[str, Hashable]
@@ -71,12 +71,11 @@ def parse_spec(text: str) -> RunSpec:
 def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
     """Return the languages that the names of two files, or of two fields, end in.
 
-    >>> languages_of_files("train.en.gz", "train.de"), languages_of_files("a.tmx:en", "text")
+    >>> languages_of_files("train.en.gz", "train.de"), languages_of_files("a.tmx:en", "text.txt")
     (('en', 'de'), ('en', 'tgt'))
     """
-    found = (language_of(Path(src)), language_of(Path(tgt)))
-    of_src, of_tgt = (name if _LANGUAGE.fullmatch(name) else None for name in found)
-    return of_src or "src", of_tgt or "tgt"
+    of_src, of_tgt = (language_of(Path(name)) for name in (src, tgt))
+    return of_src if is_language_code(of_src) else "src", of_tgt if is_language_code(of_tgt) else "tgt"
 
 
 class ServedModel:

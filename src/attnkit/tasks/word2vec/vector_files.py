@@ -13,7 +13,9 @@ from attnkit.checkpoints.checkpoint import FILE_NAME as MANIFEST
 from attnkit.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.data.arrays import map_npy, write_npy
-from attnkit.engine.checkpoint_metadata import read_run_config
+from attnkit.engine.checkpoint_metadata import checkpoint_scores, read_run_config
+from attnkit.engine.model_card import count_parameters
+from attnkit.engine.run_summary import RunSummary, find_languages
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.formats.word_vectors import tensors, text
 from attnkit.formats.word_vectors.table import LOOKED_AT, Floats, Format, VectorTable, finite_blocks, recognised
@@ -27,7 +29,12 @@ if TYPE_CHECKING:
 
 
 def open_vectors(path: Path, checkpoint: str | None = None) -> VectorTable:
-    """Open the word vectors of a run, a checkpoint or a file.
+    """Open the word vectors of a run, a checkpoint or a file; see ``open_described``."""
+    return open_described(path, checkpoint)[0]
+
+
+def open_described(path: Path, checkpoint: str | None = None) -> tuple[VectorTable, RunSummary | None]:
+    """Open word vectors as ``open_vectors``, with the summary of a run.
 
     Args:
         path: run, checkpoint, vector file, or folder with TensorBoard's ``vectors.tsv`` and ``metadata.tsv``.
@@ -38,16 +45,36 @@ def open_vectors(path: Path, checkpoint: str | None = None) -> VectorTable:
         RunError: the run is damaged or has no vectors.
         UsageError: ``path`` does not exist.
     """
+    if not path.is_dir() or (path / MANIFEST).exists() or (path / text.VECTORS).exists():
+        return _open_files(path), None
+    if not is_run(path):
+        what = f"no word vectors in the folder {path}"
+        raise RunError(what, help="name a run of attnkit word2vec train, or a file of vectors")
+    chosen, warnings = RunFolder(path).checkpoint(checkpoint)
+    table = replace(_read_checkpoint(chosen), warnings=tuple(warnings))
+    config = read_run_config(chosen, "word2vec")
+    summary = RunSummary(
+        path=path,
+        task="word2vec",
+        languages=find_languages(config.data),
+        model=f"{config.method}, vectors of {table.rows.shape[1]}",
+        checkpoint=chosen.name,
+        scores=checkpoint_scores(chosen, config.metrics),
+        n_parameters=count_parameters(chosen),
+        vocab_size=len(table.words),
+        device="cpu",
+        precision="float32",
+        engine="numpy",
+    )
+    return table, summary
+
+
+def _open_files(path: Path) -> VectorTable:
+    """Open the word vectors of a checkpoint, a file, or files for TensorBoard."""
     if path.is_dir():
         if (path / MANIFEST).exists():
             return _read_checkpoint(open_checkpoint(path, path.name))
-        if (path / text.VECTORS).exists():
-            return _read_projector(path / text.VECTORS)
-        if not is_run(path):
-            what = f"no word vectors in the folder {path}"
-            raise RunError(what, help="name a run of attnkit word2vec train, or a file of vectors")
-        chosen, warnings = RunFolder(path).checkpoint(checkpoint)
-        return replace(_read_checkpoint(chosen), warnings=tuple(warnings))
+        return _read_projector(path / text.VECTORS)
     check_not_streams([path])
     if path.suffix.lower() == ".tsv":
         return _read_projector(path)

@@ -29,10 +29,12 @@ from attnkit.formats.word_vectors.table import (
     not_finite,
     rows_at,
 )
-from attnkit.tasks.word2vec.vector_files import open_vectors, write_vectors
+from attnkit.tasks.word2vec.vector_files import open_described, write_vectors
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from attnkit.engine.run_summary import RunSummary
 
 Longs = NDArray[np.int64]
 
@@ -126,6 +128,7 @@ class Vectors:
         self.counts = None if counts is None else np.asarray(counts, np.int64)  #: (V,) occurrences, if known
         self.name = name  #: source of the vectors, for messages
         self.unseen = unseen
+        self.summary: RunSummary | None = None  #: description of the run; None: vectors of a file or from memory
         self.warnings: tuple[str, ...] = ()  #: reasons why newer checkpoints were skipped
         self._norms = np.full(len(words), np.nan, np.float32)  # computed when a block is first read
         self._looks = 0
@@ -145,11 +148,15 @@ class Vectors:
             DataError: the file is damaged; the message names the line.
             RunError: the run is damaged or has no vectors.
         """
-        table = replace(open_vectors(Path(path), checkpoint), name=str(path))
+        opened, summary = open_described(Path(path), checkpoint)
+        table = replace(opened, name=str(path))
         rows = table.rows if mmap else np.concatenate([block for _, block in finite_blocks(table)])
         found = cls(table.words, rows, counts=table.counts, name=table.name, unseen=table.unseen)
-        found.warnings = table.warnings
+        found.warnings, found.summary = table.warnings, summary
         return found
+
+    def __repr__(self) -> str:
+        return f"Vectors({self.summary or f'{self.name}: {len(self):,} words, vectors of {self.vector_size}'})"
 
     def save(self, path: str | Path, format: Format | None = None) -> None:
         """Write all vectors; by default the suffix of ``path`` determines the format."""

@@ -1,4 +1,4 @@
-"""What a loaded run is: task, size, scores, device and precision. Torch-free."""
+"""What a loaded run is: task, languages, size, scores and device. Torch-free."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.plotting.progress_text import count, scores
+from attnkit.quality.language_names import is_language_code
+from attnkit.text.sources import language_of
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,8 @@ class RunSummary:
 
     path: Path
     task: str
+    languages: tuple[str, ...]
+    """Directions of a translator, e.g. ``en:de``, or languages of the text, as files are named; empty if unknown."""
     model: str  #: kind of model and its size, e.g. ``bert, 4 layers of 256``
     checkpoint: str  #: name of the loaded checkpoint, e.g. ``step-1200``
     scores: Mapping[str, float]  #: development scores of the checkpoint; empty if it was not evaluated
@@ -23,18 +27,36 @@ class RunSummary:
     vocab_size: int  #: 0 for a model of vectors
     device: str
     precision: str
-    engine: str  #: ``torch`` or ``compiled``
+    engine: str  #: ``torch``, ``compiled`` or, for word vectors, ``numpy``
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description as plain data."""
-        return {**vars(self), "path": str(self.path), "scores": dict(self.scores)}
+        plain = {"path": str(self.path), "languages": list(self.languages), "scores": dict(self.scores)}
+        return {**vars(self), **plain}
 
     def __str__(self) -> str:
         tokens = f", {self.vocab_size:,} tokens" if self.vocab_size else ""
         size = f"{count(self.n_parameters)} parameters{tokens}"
         measured = f" ({scores(self.scores)})" if self.scores else ""
         where = f"{self.device}, {self.precision}, {self.engine}"
-        return f"{self.path}: {self.model}, {size}; {self.checkpoint}{measured}; {where}"
+        languages = "".join(f" {name.replace(':', '-')}" for name in self.languages)
+        return f"{self.path}: {self.task}{languages}, {self.model}, {size}; {self.checkpoint}{measured}; {where}"
+
+
+def find_languages(data: Any) -> tuple[str, ...]:
+    """Return directions such as ``en:de``, or codes, from a run's ``data``.
+
+    Runs of one direction have them in the names of their files.
+    """
+    if getattr(data, "known_directions", ()):
+        return tuple(dict.fromkeys(pair.direction for pair in data.training_pairs if pair.direction))
+    sides = (data.src[:1], data.tgt[:1]) if hasattr(data, "src") else (data.files,)
+    found = [
+        dict.fromkeys(code for name in names if is_language_code(code := language_of(Path(name)))) for names in sides
+    ]
+    if len(found) == 1:
+        return tuple(found[0])
+    return (":".join([*found[0], *found[1]]),) if all(found) else ()
 
 
 def describe_model(config: Any) -> str:
