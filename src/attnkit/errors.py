@@ -31,6 +31,11 @@ class AttnkitError(Exception):
         self.where = where
         self.help = help
 
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        """Where and what next, shown below a traceback (Python 3.11)."""
+        return self.lines()[1:]
+
     def lines(self) -> list[str]:
         """Return the printed lines; line breaks within a text become spaces."""
         parts = [("error: ", self.what), ("  at ", self.where), ("help: ", self.help)]

@@ -89,13 +89,13 @@ def test_masks_are_filled(runs: dict[str, Path]) -> None:
     found = model.fill(lines, top=3)
     assert [len(one.masks[0]) for one in found] == [3, 3]
     assert list(model.fill_stream(iter(lines), top=3)) == found
+    assert list(model.score_stream(iter(LINES * 99))) == model.score(LINES * 99), "more than a window"
+    assert np.array_equal(list(model.embed_stream(iter(LINES), what="cls")), model.embed(LINES, what="cls"))
     assert found[0].to_dict()["filled"] == found[0].filled
     with pytest.raises(DataError, match=r"no \[MASK\]"):
         model.fill(["no mask"])
     with pytest.raises(DataError, match=r"contains \[MASK\]"):
         model.score(["a [MASK]"])
-    with pytest.raises(TypeError, match="list of texts"):
-        model.fill("the [MASK]")
     assert "MaskedLM" in repr(model) and "cpu, float32" in repr(model)
 
 
@@ -120,6 +120,11 @@ def test_a_text_streams_as_it_is_generated(runs: dict[str, Path]) -> None:
     assert "".join(pieces) == whole.text and len(pieces) > 3
     assert model.summary.engine in repr(model)
     sampled = model.generate(["the", "a"], n=2, temperature=0.9, seed=3, max_new_tokens=6)
+    prompts = ["the", "a", "who"] * 100
+    given: Any = {"n": 2, "seed": 3, "max_new_tokens": 2}
+    assert list(model.generate_stream(iter(prompts), **given)) == model.generate(prompts, **given), "numbered through"
+    assert list(model.score_stream(iter(LINES))) == model.score(LINES)
+    assert np.array_equal(list(model.embed_stream(iter(LINES))), model.embed(LINES))
     assert len(sampled) == 4 and sampled == model.generate(["the", "a"], n=2, temperature=0.9, seed=3, max_new_tokens=6)
 
 
@@ -139,8 +144,6 @@ def test_errors_in_a_stream_reach_the_caller(runs: dict[str, Path]) -> None:
     model = attnkit.CausalLM.load(runs["gpt"], device="cpu")
     with pytest.raises(UsageError, match="temperature"):
         model.stream("the", temperature=-1.0)
-    with pytest.raises(AttributeError):
-        list(model.stream(None))  # type: ignore[arg-type]
 
 
 def test_a_text_classifier_gives_what_predict_gives(tmp_path: Path) -> None:
@@ -154,7 +157,7 @@ def test_a_text_classifier_gives_what_predict_gives(tmp_path: Path) -> None:
     assert list(model.predict_stream(iter(LINES))) == found
     assert set(found[0].to_dict()) == {"label", "probability", "probabilities"}
     assert "labels bad, good" in repr(model)
-    with pytest.raises(ValueError, match="4 texts, but 1 pairs"):
+    with pytest.raises(DataError, match="4 texts, but 1 pairs"):
         model.predict(LINES, ["a"])
     with pytest.raises(RunError, match="of task 'text-classification', not of token-classification"):
         attnkit.TokenClassifier.load(run, device="cpu")
@@ -175,6 +178,7 @@ def test_answers_are_spans_of_the_context(tmp_path: Path) -> None:
     model = attnkit.QuestionAnswering.load(finetuned.random_run(tmp_path / "run", "question-answering"), device="cpu")
     context = "ada lives in london, paris sleeps"
     (answer,) = model.predict(["who sleeps?"], [context])
+    assert list(model.predict_stream(iter(["who sleeps?"] * 300), iter([context] * 300))) == [answer] * 300
     assert answer.begin is not None and context[answer.begin : answer.end] == answer.text
     with pytest.raises(DataError, match="1 questions, but 0 contexts"):
         model.predict(["who?"], [])
@@ -201,16 +205,19 @@ def test_texts_alone_are_those_of_translations(trained: Path) -> None:
     with pytest.warns(UserWarning, match="not trained to read terms"):
         model.translate(["1"], suppress=["9"], glossary={"1": "2"})  # of that call alone
     assert model.translate_texts(lines) == [[one.text] for one in model.translate(lines)]
-    with pytest.raises(TypeError, match="not one string"):
-        model.translate_texts("1 2 3")
-    with pytest.raises(TypeError, match="not int at place 1"):
-        model.translate(["1", 5])  # type: ignore[list-item]
+    with pytest.raises(DataError, match="a int, not a text") as error:
+        list(model.translate_stream(["1", 5]))  # type: ignore[list-item]
+    assert error.value.where == "line 2"
     with pytest.raises(DataError, match="a line break within a line"):
         model.translate(["1", "2\n3"])
 
 
 def test_what_a_run_is(trained: Path) -> None:
-    summary = attnkit.Translator.load(trained, device="cpu", engine="torch").summary
+    translator = attnkit.Translator.load(trained, device="cpu", engine="torch")
+    summary, lines = translator.summary, ["1 2", "3", ""]
+    assert list(translator.score_stream(iter(lines), iter(lines))) == translator.score(lines, lines)
+    (prefixed,) = translator.translate_stream(["1 2"], prefixes=iter(["9"]))
+    assert prefixed == translator.translate(["1 2"], prefixes=["9"])[0]
     opened = load_model(trained, "translation", device="cpu")
     assert summary.n_parameters == sum(p.numel() for p in opened.model.parameters())
     assert (summary.task, summary.engine, summary.precision) == ("translation", "torch", "float32")

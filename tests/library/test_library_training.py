@@ -14,10 +14,9 @@ import pytest
 
 import attnkit
 from attnkit.cli.main import COMMANDS
-from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.config import SearchArguments, SearchConfig
 from attnkit.engine.events import TrainingFinished, TrainingStarted
 from attnkit.errors import UsageError
-from attnkit.library.translation import SearchArguments
 
 SMALL = {"model.d_model": 16, "model.n_heads": 2, "model.n_layers": 1, "model.d_ff": 32, "data.sequence_length": 24}
 
@@ -83,6 +82,9 @@ def test_every_task_has_a_call(workshop: Any, tmp_path: Path) -> None:
     assert type(coder) is attnkit.AutoEncoder and coder.reads_vectors
     lines = attnkit.train_autoencoder(workshop.file("train.src"), tmp_path / "lines", **short)
     assert lines.embed(["1 2", ""]).shape[0] == 2 and len(lines.reconstruct(["1 2", ""])) == 2
+    assert list(lines.reconstruct_stream(iter(["1 2", ""]))) == lines.reconstruct(["1 2", ""])
+    rows = np.load(workshop.file("vectors.npy"))[:3]
+    assert np.array_equal(list(coder.embed_stream(iter(rows))), coder.embed(rows))
     with pytest.raises(UsageError, match="reads lines"):
         lines.embed(np.zeros((1, 2)))
     vectors = attnkit.word2vec(text, tmp_path / "words", seed=1, settings={"dim": 8, "epochs": 1, "data.min_count": 1})

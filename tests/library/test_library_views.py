@@ -18,7 +18,7 @@ import torch
 
 import attnkit
 from attnkit.checkpoints.logs import append_record
-from attnkit.errors import RunError, UsageError
+from attnkit.errors import DataError, RunError, UsageError
 from attnkit.library.attention import TranslationAttention
 from attnkit.models.attention.config import ALIGNMENT_NAMES
 from attnkit.plotting.html.chart import MAX_DOTS, MAX_LABELS
@@ -137,7 +137,7 @@ def test_a_comparison_shows_every_function(trained: Path) -> None:
     Fragment(html)
     two = attnkit.compare_alignments(trained, ["1 2"], alignments=["dot", "deep"], distribution="softmax", device="cpu")
     assert [one.kind for one in two.examples[0].maps] == ["cross", "dot", "deep"]
-    with pytest.raises(UsageError, match="unknown alignment function 'dott'"):
+    with pytest.raises(UsageError, match="item 0 is 'dott'"):
         attnkit.compare_alignments(trained, ["1 2"], alignments=["dott"])  # type: ignore[list-item]
 
 
@@ -180,7 +180,7 @@ def test_a_confusion_matrix_says_what_was_taken_for_what() -> None:
     assert plain["classes"]["a"] == {"precision": 50.0, "recall": 50.0, "f1": 50.0, "expected": 2, "found": 2}
     assert found.page("Title").startswith("<!doctype html>")
     assert attnkit.confusion(["b"], ["a"], ["b", "a"]).counts == [[0, 0], [1, 0]]
-    with pytest.raises(ValueError, match="unknown labels: c"):
+    with pytest.raises(DataError, match="unknown label 'c'"):
         attnkit.confusion(["c"], ["a"], ["a", "b"])
 
 

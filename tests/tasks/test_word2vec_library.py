@@ -114,7 +114,7 @@ def test_what_can_be_gone_through_once_is_refused_untouched() -> None:
         assert "a generator is exhausted after one pass" in str(refused.value.help)
     assert next(given) == SENTENCES[0]
     with pytest.raises(UsageError, match="lists of words, not int"):
-        attnkit.Word2Vec(5, **TINY)  # type: ignore[arg-type]
+        attnkit.Word2Vec(**TINY).fit(5)  # type: ignore[arg-type]
 
 
 def test_an_object_that_begins_anew_is_taken(model: attnkit.Word2Vec) -> None:

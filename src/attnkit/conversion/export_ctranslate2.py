@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
@@ -12,13 +12,11 @@ from attnkit.conversion.export_ctranslate2_language import CTranslate2Contents, 
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.errors import RunError, UsageError, system_failure
 from attnkit.formats.ctranslate2 import entry_names, make_spec, tokenizer_file
-from attnkit.formats.exportable import check_ctranslate2
+from attnkit.formats.exportable import Quantization, check_ctranslate2
 from attnkit.io import atomic
 from attnkit.protocols import SPECIALS
 from attnkit.tasks.translation.loading import load_run
 from attnkit.text.tokenizer import Tokenizer
-
-Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
 @dataclass(frozen=True)

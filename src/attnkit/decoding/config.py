@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypedDict
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -67,6 +68,30 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         if self.max_length is not None and self.min_length >= self.max_length:
             raise ValueError("min_length must be below max_length, which counts the end of the sentence")
         return self
+
+
+class SearchArguments(TypedDict, total=False):
+    """Fields of ``SearchConfig`` as keywords of calls."""
+
+    beam_size: int
+    sampling: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    num_hypotheses: int
+    length_penalty: float
+    coverage_penalty: float
+    repetition_penalty: float
+    no_repeat_ngram_size: int
+    min_length: int
+    max_length: int | None
+    max_ratio: float
+    extra: int
+    n_words: int | None
+    no_unk: bool
+    token_scores: bool
+    scores: bool
 
 
 def check_search_options(options: Mapping[str, object]) -> None:

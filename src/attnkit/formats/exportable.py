@@ -14,6 +14,7 @@ EXPORTED_TASKS = ("mlm", "clm", "text-classification", "token-classification", "
 CTRANSLATE2_POSITIONS = ("sinusoidal", "fairseq", "learned", "rotary", "relative", "none")
 NORM_EPS = 1e-5  #: LayerNorm epsilon of Marian in transformers
 _MODERNBERT = f"a ModernBERT, with local_window and {NAMED}"
+Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]  #: number types of CTranslate2
 Coded = Literal["m2m_100", "mbart"]  #: model types with a code of the language before each text
 _FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
 _OTHER_ATTENTION = "attention other than scaled_dot with softmax"

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Annotated, Any, overload
 
 import numpy as np
 
-from attnkit.library.files import as_lines, warn
+from attnkit.config.arguments import Count, checked
+from attnkit.library.files import warn
+from attnkit.models.attention.config import AlignmentName, DistributionName
 from attnkit.plotting.attention_maps import TITLES, AttentionExample, MapSlice, entropies, to_dict
 from attnkit.plotting.html.heat import heat_maps
 
 if TYPE_CHECKING:
     from attnkit.analysis.attention_request import AttentionReport
-    from attnkit.models.attention.config import AlignmentName, DistributionName
 
 Weights = list[list[float]]
 END = "</s>"
@@ -113,13 +114,14 @@ def _heading(example: AttentionExample) -> str:
     return example.source if same else f"{example.source} → {example.target}"
 
 
+@checked
 def attend(
     run: str | Path,
     lines: Sequence[str],
     *,
     targets: Sequence[str] = (),
     pairs: Sequence[str] = (),
-    beam_size: int | None = None,
+    beam_size: Count | None = None,
     checkpoint: str | None = None,
     device: str = "auto",
 ) -> AttentionMaps:
@@ -142,10 +144,11 @@ def attend(
     from attnkit.analysis.attention import extract_attention
     from attnkit.analysis.attention_request import AttentionQuery
 
-    query = AttentionQuery(Path(run), as_lines(lines), targets, pairs, beam_size, checkpoint, device)
+    query = AttentionQuery(Path(run), list(lines), targets, pairs, beam_size, checkpoint, device)
     return _gathered(extract_attention(query), every=False)
 
 
+@checked
 def compare_alignments(
     run: str | Path,
     lines: Sequence[str],
@@ -153,7 +156,7 @@ def compare_alignments(
     alignments: Sequence[AlignmentName] = (),
     distribution: DistributionName | None = None,
     layer: int | None = None,
-    seed: int = 1,
+    seed: Annotated[int, 0] = 1,
     targets: Sequence[str] = (),
     checkpoint: str | None = None,
     device: str = "auto",
@@ -183,7 +186,7 @@ def compare_alignments(
     from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
 
     check_alignments(alignments)
-    query = AttentionQuery(Path(run), as_lines(lines), targets, (), None, checkpoint, device)
+    query = AttentionQuery(Path(run), list(lines), targets, (), None, checkpoint, device)
     return _gathered(compare_functions(query, FunctionChoice(alignments, distribution, seed), layer), every=True)
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from attnkit.config.arguments import Count, checked
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.run_summary import RunSummary
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.kernels.simd.targets import Precision
-from attnkit.library.files import as_lines
+from attnkit.library.files import windows
 from attnkit.library.language_models import Floats, open_model
 from attnkit.tasks.autoencoding.lines import encode_lines, reconstruct
 from attnkit.text.tokenizer import Tokenizer
@@ -32,13 +33,14 @@ class AutoEncoder:
         self.reads_vectors: bool = opened.config.model.kind == "mlp"
 
     @classmethod
+    @checked
     def load(
         cls,
         run: str | Path,
         *,
         device: str = "auto",
         precision: Precision = "float32",
-        threads: int | None = None,
+        threads: Count | None = None,
         checkpoint: str | None = None,
     ) -> AutoEncoder:
         """Load a run of ``train --task autoencode``.
@@ -52,6 +54,7 @@ class AutoEncoder:
     def __repr__(self) -> str:
         return f"AutoEncoder({self.summary})"
 
+    @checked
     def embed(self, inputs: Inputs) -> Floats:
         """Return the codes (n, C) of lines or vectors.
 
@@ -67,6 +70,13 @@ class AutoEncoder:
             return np.empty((0, self._opened.config.model.d_code), np.float32)
         return encode_lines(self._opened.model, self._tokenizer().encode(lines), self._opened.device)
 
+    @checked
+    def embed_stream(self, inputs: Iterable[str] | Iterable[Floats]) -> Iterator[Floats]:
+        """Yield the codes (C,) of lines, or of vectors (D,); errors: see ``embed``."""
+        for (window,) in windows(inputs):
+            yield from self.embed(np.stack(window) if self.reads_vectors else window)
+
+    @checked
     def reconstruct(self, inputs: Inputs) -> list[str] | Floats:
         """Return reconstructed lines, or vectors (n, D); errors: see ``embed``."""
         if self.reads_vectors:
@@ -77,13 +87,19 @@ class AutoEncoder:
         found = reconstruct(self._opened.model, tokenizer.encode(lines), tokenizer, self._opened.device)
         return [text if line.strip() else "" for text, line in zip(found, lines, strict=True)]
 
+    @checked
+    def reconstruct_stream(self, inputs: Iterable[str] | Iterable[Floats]) -> Iterator[str | Floats]:
+        """Yield reconstructed lines, or vectors (D,); errors: see ``embed``."""
+        for (window,) in windows(inputs):
+            yield from self.reconstruct(np.stack(window) if self.reads_vectors else window)
+
     def _tokenizer(self) -> Tokenizer:
         return read_tokenizer(self._opened.checkpoint)
 
     def _lines(self, inputs: Inputs) -> list[str]:
         if isinstance(inputs, np.ndarray):
             raise UsageError("this auto-encoder reads lines, not vectors", where=str(self._opened.path))
-        return as_lines(inputs)
+        return list(inputs)
 
     def _vectors(self, inputs: Inputs) -> torch.Tensor:
         """Return vectors (n, D) as a tensor on the model's device."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from attnkit.config.arguments import Count, checked
 from attnkit.engine.predict import Predictor, PredictRequest, open_predictor
 from attnkit.engine.run_summary import RunSummary
-from attnkit.errors import DataError, RunError, UsageError
+from attnkit.errors import RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
-from attnkit.library.files import as_lines, warn
+from attnkit.library.files import check_lengths, warn, windows
 from attnkit.library.language_models import summarize
 from attnkit.protocols import Entity, entities
 from attnkit.tasks.finetuning.predict_token_classification import TokenClassificationPredictor
@@ -20,8 +20,6 @@ from attnkit.tasks.finetuning.question_answering import AnswerPrediction, Questi
 from attnkit.tasks.finetuning.text_classification import TextClassificationPredictor
 from attnkit.tasks.text_classification.predict import HanPredictor
 from attnkit.text.squad import Paragraph, Question
-
-_WINDOW = 256  #: examples of a stream that are read ahead
 
 
 def open_classifier(
@@ -72,13 +70,14 @@ class TextClassifier:
         self._predictor = predictor
 
     @classmethod
+    @checked
     def load(
         cls,
         run: str | Path,
         *,
         device: str = "auto",
         precision: Precision = "float32",
-        threads: int | None = None,
+        threads: Count | None = None,
         checkpoint: str | None = None,
     ) -> TextClassifier:
         """Load a run of ``finetune --task text-classification`` or of ``train --task``.
@@ -95,16 +94,16 @@ class TextClassifier:
     def __repr__(self) -> str:
         return f"TextClassifier({self.summary}; labels {', '.join(self.labels[:5])}{'…' * (len(self.labels) > 5)})"
 
+    @checked
     def predict(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[Classification]:
         """Return the label of each text, or of each text with its member of ``pairs``.
 
         Raises:
             UsageError: pairs for a document classifier.
-            ValueError: there are not as many pairs as texts.
+            DataError: there are not as many pairs as texts.
         """
-        lines = as_lines(texts)
-        if pairs is not None and len(pairs) != len(lines):
-            raise ValueError(f"{len(lines):,} texts, but {len(pairs):,} pairs")
+        lines = list(texts)
+        check_lengths("texts", "pairs", lines, lines if pairs is None else pairs)
         if isinstance(self._predictor, HanPredictor):
             if pairs is not None:
                 raise UsageError("a document classifier does not read pairs", help="leave out pairs")
@@ -116,11 +115,11 @@ class TextClassifier:
         seconds = [None] * len(lines) if pairs is None else list(pairs)
         return [self._classification(row) for row in self._predictor.classify(lines, seconds)]
 
-    def predict_stream(self, texts: Iterable[str]) -> Iterator[Classification]:
+    @checked
+    def predict_stream(self, texts: Iterable[str], pairs: Iterable[str] | None = None) -> Iterator[Classification]:
         """Yield what ``predict`` returns, text by text; read a window of texts ahead."""
-        remaining = iter(texts)
-        while window := list(islice(remaining, _WINDOW)):
-            yield from self.predict(window)
+        for window in windows(texts, *([] if pairs is None else [pairs])):
+            yield from self.predict(*window)
 
     def _classification(self, row: Sequence[float], *attention: Any) -> Classification:
         order = sorted(range(len(row)), key=lambda i: -row[i])
@@ -156,13 +155,14 @@ class TokenClassifier:
         self._predictor = predictor
 
     @classmethod
+    @checked
     def load(
         cls,
         run: str | Path,
         *,
         device: str = "auto",
         precision: Precision = "float32",
-        threads: int | None = None,
+        threads: Count | None = None,
         checkpoint: str | None = None,
     ) -> TokenClassifier:
         """Load a run of ``finetune --task token-classification``.
@@ -179,10 +179,9 @@ class TokenClassifier:
     def __repr__(self) -> str:
         return f"TokenClassifier({self.summary}; {len(self.labels)} tags)"
 
+    @checked
     def predict(self, sentences: Sequence[str | Sequence[str]]) -> list[TagPrediction]:
         """Return the tags of each sentence: a list of words, or a text split at spaces."""
-        if isinstance(sentences, str):
-            raise TypeError("give a list of sentences, not one string")
         given = [one.split() if isinstance(one, str) else list(one) for one in sentences]
         found = self._predictor.tag(given)
         return [
@@ -190,10 +189,10 @@ class TokenClassifier:
             for one in found
         ]
 
+    @checked
     def predict_stream(self, sentences: Iterable[str | Sequence[str]]) -> Iterator[TagPrediction]:
         """Yield what ``predict`` returns, sentence by sentence."""
-        remaining = iter(sentences)
-        while window := list(islice(remaining, _WINDOW)):
+        for (window,) in windows(sentences):
             yield from self.predict(window)
 
 
@@ -205,13 +204,14 @@ class QuestionAnswering:
         self._predictor = predictor
 
     @classmethod
+    @checked
     def load(
         cls,
         run: str | Path,
         *,
         device: str = "auto",
         precision: Precision = "float32",
-        threads: int | None = None,
+        threads: Count | None = None,
         checkpoint: str | None = None,
         no_answer_threshold: float | None = None,
     ) -> QuestionAnswering:
@@ -231,20 +231,25 @@ class QuestionAnswering:
     def __repr__(self) -> str:
         return f"QuestionAnswering({self.summary})"
 
+    @checked
     def predict(self, questions: Sequence[str], contexts: Sequence[str]) -> list[AnswerPrediction]:
         """Return the answer to each question in its context.
 
         Raises:
             DataError: there are not as many contexts as questions.
         """
-        asked, given = as_lines(questions), as_lines(contexts)
-        if len(asked) != len(given):
-            raise DataError(f"{len(asked):,} questions, but {len(given):,} contexts", help="give one context each")
+        check_lengths("questions", "contexts", questions, contexts)
         paragraphs = [
             Paragraph("", context, (Question("", question, (), False),))
-            for question, context in zip(asked, given, strict=True)
+            for question, context in zip(questions, contexts, strict=True)
         ]
         return self._predictor.answer(paragraphs)
+
+    @checked
+    def predict_stream(self, questions: Iterable[str], contexts: Iterable[str]) -> Iterator[AnswerPrediction]:
+        """Yield what ``predict`` returns, question by question; read a window ahead."""
+        for window in windows(questions, contexts):
+            yield from self.predict(*window)
 
 
 def _other_task(predictor: Predictor, task: str) -> RunError:

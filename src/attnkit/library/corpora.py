@@ -6,24 +6,26 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from attnkit.config import validate
+from attnkit.config.arguments import Count, checked
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.library.files import Files, Text, lines_of, paths_of
+from attnkit.library.files import Files, Text, check_lengths, lines_of, paths_of
+from attnkit.metrics.bleu import BleuTokenizer, MetricName, MetricScore
 from attnkit.progress.calls import call_progress
+from attnkit.tasks.word_alignment.symmetrize import Method
+from attnkit.text.toy.corpus import Kind
 
 if TYPE_CHECKING:
-    from attnkit.metrics.bleu import BleuTokenizer, MetricName, MetricScore
     from attnkit.quality.clean_output import CleanReport
     from attnkit.quality.findings import CheckReport
     from attnkit.tasks.word_alignment.lexicon import AlignmentReport
-    from attnkit.tasks.word_alignment.symmetrize import Method
     from attnkit.text.tokenizer import Tokenizer
-    from attnkit.text.toy.corpus import Kind
 
 
+@checked
 def check(
     src: str | Path,
     tgt: str | Path,
@@ -51,6 +53,7 @@ def check(
     return examine_pair(Path(src), Path(tgt), validate(CheckConfig, dict(settings or {})), others=others)
 
 
+@checked
 def clean(
     src: str | Path,
     tgt: str | Path,
@@ -82,6 +85,7 @@ def clean(
         return clean_files(CleanRequest(Path(src), Path(tgt), Path(output), config, overwrite), progress=progress)
 
 
+@checked
 def vocab(
     files: Files,
     output: str | Path | None = None,
@@ -124,6 +128,7 @@ class WordAlignment:
     report: AlignmentReport
 
 
+@checked
 def align(
     src: str | Path,
     tgt: str | Path,
@@ -131,7 +136,7 @@ def align(
     output: str | Path | None = None,
     run: str | Path | None = None,
     method: Method = "grow-diag-final-and",
-    iterations: int = 5,
+    iterations: Count = 5,
     quiet: bool = False,
 ) -> WordAlignment:
     """Align the words of two files by IBM Model 1, as ``attnkit align`` does.
@@ -158,14 +163,15 @@ def align(
     return WordAlignment([list(links) for links in aligner.links()], aligner.report)
 
 
+@checked
 def toy_corpus(
     kind: Kind,
     folder: str | Path,
     *,
-    pairs: int = 25_000,
-    valid: int = 500,
-    test: int = 1_000,
-    seed: int = 1,
+    pairs: Count = 25_000,
+    valid: Count = 500,
+    test: Count = 1_000,
+    seed: Annotated[int, 0] = 1,
     overwrite: bool = False,
 ) -> dict[str, Path]:
     """Generate a corpus for experiments; return its files by name, e.g. ``train.en``.
@@ -190,6 +196,7 @@ def toy_corpus(
     return paths
 
 
+@checked
 def score_bleu(
     hypotheses: Text,
     references: Text,
@@ -206,8 +213,8 @@ def score_bleu(
     from attnkit.metrics.bleu import build_metric, score_corpus
 
     hyps, *versions = (lines_of(text) for text in (hypotheses, references, *more_references))
+    if not hyps:
+        raise DataError("no translations to score", where="hypotheses", help="give lines, or a file that has some")
     for lines in versions:
-        if not hyps or len(lines) != len(hyps):
-            help = "line n of one must be the translation of line n of the other"
-            raise DataError(f"{len(hyps):,} translations, but {len(lines):,} references", help=help)
+        check_lengths("translations", "references", hyps, lines)
     return score_corpus(build_metric(metric, tokenize=tokenize, lowercase=lowercase), hyps, versions)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from attnkit.errors import DataError
 from attnkit.text.lines import read_lines
@@ -14,6 +16,7 @@ Files = str | Path | Sequence[str | Path]
 """One file, or several."""
 Text = str | Path | Sequence[str]
 """A file, or lines as a list."""
+WINDOW = 256  #: items of a stream that are read ahead
 
 
 def paths_of(files: Files) -> list[Path]:
@@ -26,25 +29,41 @@ def lines_of(text: Text) -> list[str]:
     return list(read_lines(Path(text))) if isinstance(text, str | Path) else list(text)
 
 
-def as_lines(lines: Sequence[str]) -> list[str]:
-    """Return lines as a list; raise ``TypeError`` unless all are strings."""
-    if isinstance(lines, str):
-        raise TypeError("expected a list of texts, not one string")
-    found = list(lines)
-    for number, line in enumerate(found):
-        if not isinstance(line, str):
-            raise TypeError(f"expected a list of texts, not {type(line).__name__} at place {number}")
-    return found
-
-
-def single_lines(lines: Sequence[str]) -> list[str]:
-    """Return lines as a list; raise ``DataError`` for one that has a line break."""
-    found = as_lines(lines)
-    for number, line in enumerate(found, 1):
-        if "\n" in line:
+def single_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines as they are; raise ``DataError`` for a line break within one."""
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, str) or "\n" in line:
+            what = "a line break within a line" if isinstance(line, str) else f"a {type(line).__name__}, not a text"
             help = "give each line of a text by itself, as of str.split('\\n')"
-            raise DataError("a line break within a line", where=f"line {number:,}", help=help)
-    return found
+            raise DataError(what, where=f"line {number:,}", help=help)
+        yield line
+
+
+def windows(*streams: Iterable[Any]) -> Iterator[tuple[list[Any], ...]]:
+    """Yield up to 256 items of each stream at a time.
+
+    Raises:
+        DataError: one stream has fewer items than another.
+    """
+    remaining = [iter(stream) for stream in streams]
+    n_before = 0
+    while True:
+        found = tuple(list(islice(one, WINDOW)) for one in remaining)
+        if len({*map(len, found)}) > 1:
+            where = f"item {n_before + min(map(len, found)) + 1:,}"
+            raise DataError("one stream ends before another", where=where, help="give as many items of each")
+        if not found[0]:
+            return
+        n_before += len(found[0])
+        yield found
+
+
+def check_lengths(first: str, second: str, *lists: Sequence[object]) -> None:
+    """Raise ``DataError`` unless two named lists have the same length."""
+    n_first, n_second = map(len, lists)
+    if n_first != n_second:
+        what = f"{n_first:,} {first}, but {n_second:,} {second}"
+        raise DataError(what, where=second, help=f"give as many {second} as {first}")
 
 
 def warn(text: str) -> None:

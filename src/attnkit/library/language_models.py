@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from attnkit.analysis.embed_transformer import line_vectors, make_reader
+from attnkit.config.arguments import Count, checked
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.checkpoint_metadata import checkpoint_scores
@@ -25,16 +26,17 @@ from attnkit.engine.search_backend import exclude_padding_ids
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.kernels.simd.targets import Precision
-from attnkit.library.files import as_lines, warn
+from attnkit.library.files import warn, windows
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.fill_mask import FilledText, FillMaskPipeline
 from attnkit.tasks.language_modeling.generate import GeneratedText, Generator, search_config
 from attnkit.tasks.language_modeling.score import TextScore, score_texts
-from attnkit.text.lines import line_batches
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Floats = npt.NDArray[np.float32]
-_WINDOW = 256  #: lines of a stream that are read ahead
 
 
 def open_model(
@@ -86,13 +88,14 @@ class MaskedLM:
         self._filler = FillMaskPipeline(opened)
 
     @classmethod
+    @checked
     def load(
         cls,
         run: str | Path,
         *,
         device: str = "auto",
         precision: Precision = "float32",
-        threads: int | None = None,
+        threads: Count | None = None,
         checkpoint: str | None = None,
     ) -> MaskedLM:
         """Load a run of ``pretrain-mlm`` or ``import``.
@@ -106,45 +109,74 @@ class MaskedLM:
     def __repr__(self) -> str:
         return f"MaskedLM({self.summary})"
 
-    def fill(self, lines: Sequence[str], *, top: int = 5) -> list[FilledText]:
+    @checked
+    def fill(self, lines: Sequence[str], *, top: Count = 5) -> list[FilledText]:
         """Return the ``top`` predictions for each [MASK], given all masks unfilled.
 
         Raises:
             DataError: a line has no mask or too many tokens.
         """
         self._filler.top = top
-        return self._filler.fill(as_lines(lines))
+        return self._filler.fill(list(lines))
 
-    def fill_stream(self, lines: Iterable[str], *, top: int = 5) -> Iterator[FilledText]:
+    @checked
+    def fill_stream(self, lines: Iterable[str], *, top: Count = 5) -> Iterator[FilledText]:
         """Yield what ``fill`` returns, line by line; read a window of lines ahead."""
-        for window in line_batches(lines, _WINDOW, None):
+        for (window,) in windows(lines):
             yield from self.fill(window, top=top)
 
+    @checked
     def score(self, lines: Sequence[str]) -> list[TextScore]:
         """Return pseudo-log-likelihoods (Salazar et al. 2020): each token masked in turn.
 
         Raises:
             DataError: a line has too many tokens.
         """
-        texts = as_lines(lines)
+        texts = list(lines)
         if any(MASK in line for line in texts):
             raise DataError(f"a text to be scored contains {MASK}", help=f"fill {MASK} first")
         return score_texts(self._opened, texts)
 
+    @checked
+    def score_stream(self, lines: Iterable[str]) -> Iterator[TextScore]:
+        """Yield what ``score`` returns, line by line; read a window of lines ahead."""
+        for (window,) in windows(lines):
+            yield from self.score(window)
+
+    @checked
     def embed(self, lines: Sequence[str], *, what: Literal["mean", "cls"] = "mean", layer: int | None = None) -> Floats:
         """Return one vector per line (n, D): the mean of its tokens, or that of [CLS].
 
         ``layer`` 0 is the embedding layer, None the last.
         """
-        return line_vectors(make_reader(self._opened, layer), as_lines(lines), what)
+        return line_vectors(make_reader(self._opened, layer), list(lines), what)
+
+    @checked
+    def embed_stream(
+        self, lines: Iterable[str], *, what: Literal["mean", "cls"] = "mean", layer: int | None = None
+    ) -> Iterator[Floats]:
+        """Yield the vectors (D,) that ``embed`` returns, line by line."""
+        for (window,) in windows(lines):
+            yield from self.embed(window, what=what, layer=layer)
+
+
+class GenerationArguments(TypedDict, total=False):
+    """Options of generation, as those of ``attnkit generate``."""
+
+    max_new_tokens: int
+    """Maximum tokens of a continuation; 100 by default."""
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    repetition_penalty: float | None
+    seed: int | None
 
 
 class CausalLM:
     """A causal language model (GPT): generate, score and embed texts.
 
-    Options of generation are those of ``attnkit generate``: greedy by default, sampling with ``temperature``,
-    ``top_k``, ``top_p``, ``seed`` or ``n`` above 1. A text depends only on its prompt, its place among the prompts,
-    its sample number and the seed.
+    Generation is greedy by default, sampling with ``temperature``, ``top_k``, ``top_p``, ``seed`` or ``n`` above 1. A
+    text depends only on its prompt, its place among the prompts, its sample number and the seed.
     """
 
     def __init__(self, opened: LoadedModel, summary: RunSummary, generator: Generator) -> None:
@@ -154,6 +186,7 @@ class CausalLM:
         self._stops: StopFlags | None = None
 
     @classmethod
+    @checked
     def load(
         cls,
         run: str | Path,
@@ -161,7 +194,7 @@ class CausalLM:
         device: str = "auto",
         precision: Precision = "float32",
         engine: Engine = "auto",
-        threads: int | None = None,
+        threads: Count | None = None,
         checkpoint: str | None = None,
     ) -> CausalLM:
         """Load a run of ``pretrain-clm`` or ``import``.
@@ -178,31 +211,38 @@ class CausalLM:
     def __repr__(self) -> str:
         return f"CausalLM({self.summary})"
 
+    @checked
     def generate(
-        self,
-        prompts: Sequence[str],
-        *,
-        max_new_tokens: int = 100,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        repetition_penalty: float | None = None,
-        n: int = 1,
-        seed: int | None = None,
+        self, prompts: Sequence[str], *, n: Count = 1, **options: Unpack[GenerationArguments]
     ) -> list[GeneratedText]:
         """Return ``n`` texts per prompt, those of one prompt after each other.
 
         Raises:
             UsageError: an invalid option, or several texts per prompt without sampling.
         """
-        options = {"max_length": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-        config = search_config({**options, "repetition_penalty": repetition_penalty, "seed": seed}, n)
-        with self._configured(config, self._stops) as generator:
-            found = generator.generate(as_lines(prompts), n)
+        return self._generate(prompts, n, options, 0)
+
+    @checked
+    def generate_stream(
+        self, prompts: Iterable[str], *, n: Count = 1, **options: Unpack[GenerationArguments]
+    ) -> Iterator[GeneratedText]:
+        """Yield what ``generate`` returns, text by text; read a window of prompts ahead."""
+        first = 0
+        for (window,) in windows(prompts):
+            yield from self._generate(window, n, options, first)
+            first += len(window)
+
+    def _generate(
+        self, prompts: Sequence[str], n: int, options: GenerationArguments, first: int
+    ) -> list[GeneratedText]:
+        """Return the texts of prompts of which ``first`` came before."""
+        with self._configured(_config(options, n), self._stops) as generator:
+            found = generator.generate(prompts, n, first)
             for text in generator.warnings():
                 warn(text)
         return [text for texts in found for text in texts]
 
+    @checked
     def set_stops(self, stops: StopFlags | None) -> None:
         """Let flags end prompts of the calls of ``generate`` from now on; None: no longer.
 
@@ -210,17 +250,8 @@ class CausalLM:
         """
         self._stops = stops
 
-    def stream(
-        self,
-        prompt: str,
-        *,
-        max_new_tokens: int = 100,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        repetition_penalty: float | None = None,
-        seed: int | None = None,
-    ) -> Iterator[str]:
+    @checked
+    def stream(self, prompt: str, **options: Unpack[GenerationArguments]) -> Iterator[str]:
         """Yield a text in pieces as it is generated, the prompt first.
 
         The pieces together are the text of ``generate`` for this prompt alone. A caller who stops early stops the
@@ -231,9 +262,7 @@ class CausalLM:
         """
         if self._generator.backwards:
             raise UsageError("a right-to-left model cannot stream: it generates the beginning of the text last")
-        options = {"max_length": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-        config = search_config({**options, "repetition_penalty": repetition_penalty, "seed": seed})
-        return self._stream(prompt, config)
+        return self._stream(prompt, _config(options))
 
     def _stream(self, prompt: str, config: SearchConfig) -> Iterator[str]:
         pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
@@ -267,17 +296,31 @@ class CausalLM:
             abandoned.set()
             worker.join()
 
+    @checked
     def score(self, lines: Sequence[str]) -> list[TextScore]:
         """Return the log-probability of each text, without an end symbol.
 
         Raises:
             DataError: a line has too many tokens.
         """
-        return score_texts(self._opened, as_lines(lines))
+        return score_texts(self._opened, list(lines))
 
+    @checked
+    def score_stream(self, lines: Iterable[str]) -> Iterator[TextScore]:
+        """Yield what ``score`` returns, text by text; read a window of texts ahead."""
+        for (window,) in windows(lines):
+            yield from self.score(window)
+
+    @checked
     def embed(self, lines: Sequence[str], *, layer: int | None = None) -> Floats:
         """Return one vector per line (n, D), the mean of its tokens; layer 0: embeddings."""
-        return line_vectors(make_reader(self._opened, layer), as_lines(lines), "mean")
+        return line_vectors(make_reader(self._opened, layer), list(lines), "mean")
+
+    @checked
+    def embed_stream(self, lines: Iterable[str], *, layer: int | None = None) -> Iterator[Floats]:
+        """Yield the vectors (D,) that ``embed`` returns, line by line."""
+        for (window,) in windows(lines):
+            yield from self.embed(window, layer=layer)
 
     @contextmanager
     def _configured(self, config: SearchConfig, stops: StopFlags | None = None) -> Iterator[Generator]:
@@ -286,6 +329,11 @@ class CausalLM:
             self._generator.config = exclude_padding_ids(config, self._generator.tokenizer)
             self._generator.n_truncated, self._generator.stops = 0, stops
             yield self._generator
+
+
+def _config(options: GenerationArguments, n: int = 1) -> SearchConfig:
+    given = {name: value for name, value in options.items() if name != "max_new_tokens"}
+    return search_config({"max_length": options.get("max_new_tokens", 100), **given}, n)
 
 
 class _AbandonedError(Exception):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnkit.config.arguments import Count, checked
+from attnkit.engine.engine_choice import Engine
 from attnkit.errors import UsageError
+from attnkit.kernels.simd.targets import Precision
 
 if TYPE_CHECKING:
-    from attnkit.engine.engine_choice import Engine
-    from attnkit.kernels.simd.targets import Precision
     from attnkit.library.autoencoder import AutoEncoder
     from attnkit.library.classifiers import QuestionAnswering, TextClassifier, TokenClassifier
     from attnkit.library.language_models import CausalLM, MaskedLM
@@ -33,13 +34,14 @@ CLASSES = {
 """Task -> the class that uses its runs."""
 
 
+@checked
 def load(
     run: str | Path,
     *runs: str | Path,
     device: str = "auto",
     precision: Precision = "float32",
     engine: Engine = "auto",
-    threads: int | None = None,
+    threads: Count | None = None,
     checkpoint: str | None = None,
     tgt_lang: str | None = None,
 ) -> Loaded:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from attnkit.config.arguments import checked
+from attnkit.errors import DataError
 from attnkit.io.plain_data import plain
+from attnkit.library.files import check_lengths
 from attnkit.plotting.curves import Curve, GrowingCurve
 from attnkit.plotting.html import escape
 from attnkit.plotting.html.chart import line_chart
 from attnkit.plotting.progress_text import score_name
+from attnkit.tasks.word2vec.project import ProjectionMethod
+from attnkit.tasks.word2vec.vectors import Vectors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,8 +25,6 @@ if TYPE_CHECKING:
     from attnkit.analysis.run_report import RunReport
     from attnkit.metrics.labels import ClassScores
     from attnkit.plotting.html.projection import Projection
-    from attnkit.tasks.word2vec.project import ProjectionMethod
-    from attnkit.tasks.word2vec.vectors import Vectors
 
 _ON_LOSS = ("loss", "unigram_loss")  # scores with the unit of the training loss
 
@@ -73,6 +76,7 @@ class RunCurves:
         return f'<div style="font-family:system-ui,sans-serif">{title}<div style="{style}">{charts_html}</div></div>'
 
 
+@checked
 def curves(run: str | Path) -> RunCurves:
     """Return the losses and development scores of a run, finished or not.
 
@@ -150,6 +154,7 @@ class ConfusionMatrix:
         return np.array(self.counts, np.int64).reshape(size, size)
 
 
+@checked
 def confusion(predicted: Sequence[str], gold: Sequence[str], labels: Sequence[str] | None = None) -> ConfusionMatrix:
     """Return the confusion matrix of predicted labels.
 
@@ -163,21 +168,26 @@ def confusion(predicted: Sequence[str], gold: Sequence[str], labels: Sequence[st
         labels: order of rows and columns; None: alphabetical.
 
     Raises:
-        ValueError: the lengths differ, or a label is not one of ``labels``.
+        DataError: the lengths differ, or a label is not one of ``labels``.
     """
     from attnkit.metrics.labels import confusion as count
 
+    check_lengths("predicted labels", "gold labels", predicted, gold)
+    if labels is not None and (unknown := {*predicted, *gold} - {*labels}):
+        what = f"unknown label '{min(unknown)}'"
+        raise DataError(what, where="labels", help="add it, or leave out labels")
     found = count(list(predicted), list(gold), labels)
     return ConfusionMatrix(found.labels, found.counts.tolist(), found.accuracy, found.classes())
 
 
+@checked
 def project(
     vectors: Vectors | str | Path,
     *,
     method: ProjectionMethod = "pca",
-    n_words: int | None = None,
-    perplexity: float = 30.0,
-    steps: int = 750,
+    n_words: Annotated[int, 3] | None = None,
+    perplexity: Annotated[float, 1] = 30.0,
+    steps: Annotated[int, 250] = 750,
     quiet: bool = False,
 ) -> Projection:
     """Project words to two dimensions, as ``attnkit word2vec project`` does.
@@ -196,7 +206,6 @@ def project(
     """
     from attnkit.progress.calls import call_progress
     from attnkit.tasks.word2vec.project import ProjectionRequest, project_words
-    from attnkit.tasks.word2vec.vectors import Vectors
 
     opened = Vectors.load(vectors) if isinstance(vectors, str | Path) else vectors
     with call_progress(quiet) as status:

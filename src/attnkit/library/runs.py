@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from attnkit.analysis.run_table import RunRow, SortKey
+from attnkit.config.arguments import Count, checked
 from attnkit.errors import UsageError
+from attnkit.formats.exportable import Quantization
+from attnkit.metrics.bleu import PairedTestName
 
 if TYPE_CHECKING:
     from attnkit.analysis.compare_translators import TestComparison
-    from attnkit.analysis.run_table import RunRow, SortKey
     from attnkit.analysis.verify import VerificationReport
-    from attnkit.conversion.export_ctranslate2 import ExportResult, Quantization
+    from attnkit.conversion.export_ctranslate2 import ExportResult
     from attnkit.conversion.imported_run import ImportResult
     from attnkit.engine.averaging import AverageResult
     from attnkit.engine.sweep import SweepOutcome
     from attnkit.library.results import Report
-    from attnkit.metrics.bleu import PairedTestName
     from attnkit.tasks.language_modeling.compare import PositionPrediction
 
 
-def average(run: str | Path, n: int | None = None, *, checkpoints: Sequence[str] = ()) -> AverageResult:
+@checked
+def average(run: str | Path, n: Annotated[int, 2] | None = None, *, checkpoints: Sequence[str] = ()) -> AverageResult:
     """Write the mean of the last ``n`` or the named checkpoints to a run.
 
     Raises:
@@ -33,6 +36,7 @@ def average(run: str | Path, n: int | None = None, *, checkpoints: Sequence[str]
     return average_run(Path(run), n, list(checkpoints))
 
 
+@checked
 def verify(run: str | Path) -> VerificationReport:
     """Check every file of a run against its checksum.
 
@@ -44,6 +48,7 @@ def verify(run: str | Path) -> VerificationReport:
     return verify_run(Path(run))
 
 
+@checked
 def export(
     run: str | Path,
     folder: str | Path,
@@ -85,6 +90,7 @@ def export(
     return export_ctranslate2(Path(run), Path(folder), checkpoint=checkpoint, quantization=quantization)
 
 
+@checked
 def import_run(
     folder: str | Path,
     run: str | Path,
@@ -114,15 +120,16 @@ def import_run(
     return import_huggingface(Path(folder), Path(run), src_lang=src_lang, tgt_lang=tgt_lang, prune_vocab=text)
 
 
+@checked
 def compare(
     systems: Sequence[str | Path],
     tests: Sequence[tuple[str | Path | None, str | Path]],
     *,
     test: PairedTestName = "bootstrap",
     groups: bool = False,
-    n_lines: int = 0,
+    n_lines: Annotated[int, 0] = 0,
     tgt_lang: str | None = None,
-    threads: int | None = None,
+    threads: Count | None = None,
 ) -> list[TestComparison]:
     """Return the scores of translators on test files, with a paired test.
 
@@ -149,6 +156,7 @@ def compare(
     return list(compare_translators(paths, files, tgt_lang=tgt_lang, threads=threads, **options))
 
 
+@checked
 def list_runs(*folders: str | Path, sort: SortKey = "path") -> list[RunRow]:
     """Return the runs below folders, with their scores and the settings that differ.
 
@@ -156,19 +164,22 @@ def list_runs(*folders: str | Path, sort: SortKey = "path") -> list[RunRow]:
 
     Raises:
         RunError: a folder is missing, or there is no run.
-        UsageError: an unknown ``sort``.
+        UsageError: no folder, or an unknown ``sort``.
     """
     from attnkit.analysis import run_table
 
+    if not folders:
+        raise UsageError("no folder of runs", where="folders", help="list_runs('.') lists those below this folder")
     return run_table.list_runs([Path(folder) for folder in folders], sort)
 
 
+@checked
 def report(
     *runs: str | Path,
     tests: Sequence[tuple[str | Path, str | Path]] = (),
     texts: Sequence[str] = (),
     tgt_lang: str | None = None,
-    threads: int | None = None,
+    threads: Count | None = None,
     quiet: bool = False,
 ) -> Report:
     """Return a report on runs; a notebook shows its curves, ``page()`` is its HTML.
@@ -195,7 +206,8 @@ def report(
         return Report(build_report([Path(run) for run in runs], request, status.update))
 
 
-def sweep(file: str | Path, output: str | Path, *, jobs: int = 1, quiet: bool = False) -> SweepOutcome:
+@checked
+def sweep(file: str | Path, output: str | Path, *, jobs: Count = 1, quiet: bool = False) -> SweepOutcome:
     """Train a run for each combination of values and seeds, as ``attnkit sweep``.
 
     Args:
@@ -216,8 +228,9 @@ def sweep(file: str | Path, output: str | Path, *, jobs: int = 1, quiet: bool = 
         return Sweep(plan, Path(output), n_jobs=jobs, tell=status.update).run()
 
 
+@checked
 def compare_lm(
-    bert: str | Path, gpt: str | Path, text: str, *, top: int = 3, device: str = "auto"
+    bert: str | Path, gpt: str | Path, text: str, *, top: Count = 3, device: str = "auto"
 ) -> tuple[PositionPrediction, PositionPrediction]:
     """Return the predictions of BERT and GPT at each position of a text.
 

@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnkit.config import validate
-from attnkit.decoding.config import check_search_options
+from attnkit.config.arguments import Count, checked
+from attnkit.decoding.config import SearchArguments, check_search_options
 from attnkit.engine.engine_choice import Engine
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.files import warn
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
+from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.text.tags import BACK_TRANSLATED
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from attnkit.library.translation import SearchArguments, Split
     from attnkit.tasks.translation.synthetic_output import SyntheticReport
 
 
+@checked
 def back_translate(
     run: str | Path,
     mono: str | Path,
@@ -32,11 +34,11 @@ def back_translate(
     device: str = "auto",
     precision: Precision = "float32",
     engine: Engine = "auto",
-    threads: int | None = None,
+    threads: Count | None = None,
     checkpoint: str | None = None,
     tgt_lang: str | None = None,
     mono_lang: str | None = None,
-    split: Split = "auto",
+    split: SplitPolicy = "auto",
     overwrite: bool = False,
     quiet: bool = False,
     **search: Unpack[SearchArguments],
@@ -75,6 +77,7 @@ def back_translate(
     return _make_pairs(Path(run), Path(output), {**files, **options, "is_back": True}, given, {**search}, quiet)
 
 
+@checked
 def distill(
     run: str | Path,
     src: str | Path,
@@ -85,10 +88,10 @@ def distill(
     device: str = "auto",
     precision: Precision = "float32",
     engine: Engine = "auto",
-    threads: int | None = None,
+    threads: Count | None = None,
     checkpoint: str | None = None,
     tgt_lang: str | None = None,
-    split: Split = "auto",
+    split: SplitPolicy = "auto",
     overwrite: bool = False,
     quiet: bool = False,
     **search: Unpack[SearchArguments],

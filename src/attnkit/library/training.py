@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from attnkit.config import flatten
-from attnkit.errors import UsageError
+from attnkit.config.arguments import checked
+from attnkit.engine.events import Event, TrainRequest
 from attnkit.library.files import Files, paths_of, warn
 from attnkit.library.loading import load
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from attnkit.engine.events import Event, TrainRequest
     from attnkit.library.autoencoder import AutoEncoder
     from attnkit.library.classifiers import QuestionAnswering, TextClassifier, TokenClassifier
     from attnkit.library.language_models import CausalLM, MaskedLM
@@ -55,9 +55,7 @@ class TrainingArguments(TypedDict, total=False):
     """Receives each event of ``engine.events``; an exception that it raises stops the training."""
 
 
-_OTHERS = {"config", "settings", "preset", "init_from", "overwrite", "quiet", "on_event"}
-
-
+@checked
 def train(
     src: Files,
     tgt: Files,
@@ -91,6 +89,7 @@ def train(
     return cast("Translator", _train(flags, run, arguments))
 
 
+@checked
 def pretrain_mlm(
     files: Files, run: str | Path, *, valid: Files | None = None, **arguments: Unpack[TrainingArguments]
 ) -> MaskedLM:
@@ -102,6 +101,7 @@ def pretrain_mlm(
     return cast("MaskedLM", _train(flags, run, arguments))
 
 
+@checked
 def pretrain_clm(
     files: Files, run: str | Path, *, valid: Files | None = None, **arguments: Unpack[TrainingArguments]
 ) -> CausalLM:
@@ -113,6 +113,7 @@ def pretrain_clm(
     return cast("CausalLM", _train(flags, run, arguments))
 
 
+@checked
 def finetune(
     pretrained: str | Path,
     task: Literal["text-classification", "token-classification", "question-answering"],
@@ -134,6 +135,7 @@ def finetune(
     )
 
 
+@checked
 def train_autoencoder(
     files: Files, run: str | Path, *, valid: Files | None = None, **arguments: Unpack[TrainingArguments]
 ) -> AutoEncoder:
@@ -145,6 +147,7 @@ def train_autoencoder(
     return cast("AutoEncoder", _train(flags, run, arguments))
 
 
+@checked
 def train_classifier(
     files: Files, run: str | Path, *, valid: Files | None = None, **arguments: Unpack[TrainingArguments]
 ) -> TextClassifier:
@@ -156,6 +159,7 @@ def train_classifier(
     return cast("TextClassifier", _train(flags, run, arguments))
 
 
+@checked
 def word2vec(files: Files, run: str | Path, **arguments: Unpack[TrainingArguments]) -> Vectors:
     """Train word vectors on text, or resume their run.
 
@@ -173,12 +177,7 @@ def _listed(files: Files | None) -> list[str] | None:
 def _train(flags: Mapping[str, Any], run: str | Path, arguments: Mapping[str, Any]) -> Loaded:
     """Train as the command with these flags does; return the loaded run."""
     from attnkit.engine.resolve import TRAINING_KEYS, inherited, preset_of, resolve
-    from attnkit.engine.trainer import TrainRequest
 
-    unknown = sorted(arguments.keys() - TRAINING_KEYS.keys() - _OTHERS)
-    if unknown:
-        known = ", ".join([*TRAINING_KEYS, *sorted(_OTHERS)])
-        raise UsageError(f"unknown argument '{unknown[0]}'", help=f"keys go into settings; arguments are {known}")
     path, overwrite = Path(run), bool(arguments.get("overwrite"))
     init_from = arguments.get("init_from")
     source = None if init_from is None else Path(init_from)

@@ -5,26 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
+from attnkit.config.arguments import Count, checked
+from attnkit.decoding.config import SearchArguments
 from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.checkpoint_metadata import checkpoint_scores
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.model_card import count_parameters
 from attnkit.engine.run_summary import RunSummary, describe_model, find_languages
-from attnkit.errors import DataError, RunError
+from attnkit.errors import RunError
 from attnkit.formats.documents import parse_document
 from attnkit.formats.passages import render
 from attnkit.formats.suffixes import DocumentFormat
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.attention import TranslationAttention, translation_attention
-from attnkit.library.files import single_lines, warn
+from attnkit.library.files import check_lengths, single_lines, warn, windows
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.score import PairScore, score_pairs
+from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.signs import Sign
 from attnkit.tasks.translation.terminology import TermUse
 from attnkit.tasks.translation.translated_line import TranslatedLine
@@ -34,32 +37,7 @@ from attnkit.text.glossary import Glossary
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Split = Literal["auto", "sentences", "lines"]
 GlossaryTerms = Mapping[str, str | Sequence[str]]
-
-
-class SearchArguments(TypedDict, total=False):
-    """Options of a search, as in ``decoding`` of a configuration."""
-
-    beam_size: int
-    sampling: bool
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
-    num_hypotheses: int
-    length_penalty: float
-    coverage_penalty: float
-    repetition_penalty: float
-    no_repeat_ngram_size: int
-    min_length: int
-    max_length: int | None
-    max_ratio: float
-    extra: int
-    n_words: int | None
-    no_unk: bool
-    token_scores: bool
-    scores: bool
 
 
 @dataclass(frozen=True)
@@ -119,6 +97,7 @@ class Translator:
         self._pipeline, self._tgt_lang = pipeline, tgt_lang
 
     @classmethod
+    @checked
     def load(
         cls,
         run: str | Path,
@@ -126,9 +105,9 @@ class Translator:
         device: str = "auto",
         precision: Precision = "float32",
         engine: Engine = "auto",
-        threads: int | None = None,
+        threads: Count | None = None,
         checkpoint: str | None = None,
-        split: Split = "auto",
+        split: SplitPolicy = "auto",
         tgt_lang: str | None = None,
     ) -> Translator:
         """Load a run, or several as an ensemble; arguments are those of ``attnkit.load``.
@@ -168,6 +147,7 @@ class Translator:
     def __repr__(self) -> str:
         return f"Translator({self.summary})"
 
+    @checked
     def replicate(self) -> Translator:
         """Return a translator of the same weights for another thread.
 
@@ -184,12 +164,14 @@ class Translator:
             pipeline.set_target_language(self._tgt_lang)
         return Translator(pipeline, self.summary, self._tgt_lang)
 
+    @checked
     def set_threads(self, n_threads: int) -> None:
         """Search with so many threads from the next call on."""
         searcher = self._pipeline.searcher
         assert isinstance(searcher, EngineSearch), "made by load"
         searcher.set_threads(n_threads)
 
+    @checked
     def set_stops(self, stops: StopFlags | None) -> None:
         """Let flags end lines of the calls from now on; None: no longer.
 
@@ -197,6 +179,7 @@ class Translator:
         """
         self._pipeline.stops = stops
 
+    @checked
     def translate(
         self,
         lines: Sequence[str],
@@ -226,9 +209,9 @@ class Translator:
             RunError: attention is asked for, but the model has none.
             DataError: there are not as many prefixes as lines, or a line has a line break.
         """
-        texts = single_lines(lines)
-        if prefixes is not None and len(prefixes) != len(texts):
-            raise DataError(f"{len(texts):,} lines, but {len(prefixes):,} prefixes", help="give one each, or a blank")
+        texts = list(single_lines(lines))
+        if prefixes is not None:
+            check_lengths("lines", "prefixes", texts, prefixes)
         self._set(suppress, glossary, tgt_lang)
         done: list[Translation] = []
         with call_progress(quiet) as status:
@@ -239,6 +222,7 @@ class Translator:
                 follow(len(done))
         return done
 
+    @checked
     def translate_texts(self, lines: Sequence[str], **options: Unpack[SearchArguments]) -> list[list[str]]:
         """Return the texts of translations alone, the best of each line first.
 
@@ -251,18 +235,21 @@ class Translator:
         config = self._pipeline.configure({"scores": False, **options})
         return [[one.text for one in line.outputs] for line in self._pipeline.stream(single_lines(lines), config)]
 
+    @checked
     def translate_stream(
         self,
         lines: Iterable[str],
         *,
+        prefixes: Iterable[str] | None = None,
         attention: bool = False,
         suppress: Sequence[str] = (),
         glossary: GlossaryTerms | None = None,
+        tgt_lang: str | None = None,
         **options: Unpack[SearchArguments],
     ) -> Iterator[Translation]:
         """Yield what ``translate`` returns, in order; read a window of lines ahead."""
-        self._set(suppress, glossary)
-        return self._translate(lines, None, attention, options)
+        self._set(suppress, glossary, tgt_lang)
+        return self._translate(single_lines(lines), prefixes, attention, options)
 
     def _translate(
         self, lines: Iterable[str], prefixes: Iterable[str] | None, attention: bool, options: SearchArguments
@@ -281,6 +268,7 @@ class Translator:
         self._pipeline.suppress(suppress)
         self._pipeline.set_glossary(Glossary(glossary) if glossary else None, warn)
 
+    @checked
     def translate_document(
         self,
         text: str,
@@ -301,21 +289,26 @@ class Translator:
         documents = DocumentTranslator(self._pipeline, self._pipeline.configure({**options}))
         return render(documents.translate(pieces))
 
+    @checked
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
         """Return the log-probability of each target given its source, by the first run.
 
         Raises:
             DataError: there are not as many targets as sources, or a line is too long for the model.
         """
-        src, tgt = single_lines(sources), single_lines(targets)
-        if len(src) != len(tgt):
-            raise DataError(f"{len(src):,} sources, but {len(tgt):,} targets", help="give one target for each source")
+        check_lengths("sources", "targets", sources, targets)
+        return list(self.score_stream(sources, targets))
+
+    @checked
+    def score_stream(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[PairScore]:
+        """Yield what ``score`` returns, pair by pair; read a window of pairs ahead."""
         searcher = self._pipeline.searcher
         assert isinstance(searcher, EngineSearch), "made by load"
         scorer, device = searcher.load_scorer()
         self._set((), None)
-        pairs = zip(src, tgt, strict=True)
-        return list(score_pairs(self._pipeline.runs[0], scorer, device, pairs, tag=self._pipeline.tag))
+        sides = windows(single_lines(sources), single_lines(targets))
+        pairs = (pair for both in sides for pair in zip(*both, strict=True))
+        return score_pairs(self._pipeline.runs[0], scorer, device, pairs, tag=self._pipeline.tag)
 
 
 def _attention(line: TranslatedLine, source_tokens: list[list[str]]) -> TranslationAttention:

@@ -15,6 +15,7 @@ from torch import Tensor
 from attnkit.errors import UsageError
 from attnkit.runtime.signals import launched_rank, usable_cpus
 
+DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # oneDNN on x86 CPUs: in float32, F.linear and torch.mm use MKL, which reaches less than half of the peak speed on
 # CPUs not made by Intel.
@@ -46,12 +47,16 @@ def linear_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def choose_device(name: str) -> torch.device:
     """Return the device of a name; ``auto`` selects CUDA if available, else the CPU.
 
-    MPS is used only on request: several of its float32 kernels differ from those of the CPU. Raises ``UsageError`` if
-    the machine has no such device.
+    MPS is used only on request: several of its float32 kernels differ from those of the CPU. Raises ``UsageError`` for
+    an unknown name, or if the machine has no such device.
     """
+    kind, _, number = name.partition(":")
+    if kind not in DEVICES or not (name == kind or number.isdecimal()):
+        help = "use cuda" if "gpu" in name.lower() else "use auto"
+        raise UsageError(f"device must be one of {', '.join(DEVICES)}, not '{name[:80]}'", where="device", help=help)
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
+    if kind == "cuda" and not torch.cuda.is_available():
         raise UsageError("this machine has no CUDA device that torch can use", where="device", help="use --device cpu")
     if name == "mps" and not torch.backends.mps.is_available():
         raise UsageError("this machine has no MPS device that torch can use", where="device", help="use --device cpu")

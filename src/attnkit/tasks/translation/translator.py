@@ -113,8 +113,6 @@ class TranslationPipeline:
         Returns:
             One text per line, or ``num_hypotheses`` consecutive texts per line.
         """
-        if isinstance(lines, str):
-            raise TypeError("translate takes a list of lines, not one string")
         found = self.stream(lines, self.configure({"scores": False, **options}))
         return [output.text for translation in found for output in translation.outputs]
 

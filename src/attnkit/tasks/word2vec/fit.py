@@ -14,6 +14,7 @@ import numpy as np
 
 from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.config import validate
+from attnkit.config.arguments import checked
 from attnkit.data.store import write_store
 from attnkit.data.words import Encoded, encode_words
 from attnkit.distributed.process_group import ProcessGroup
@@ -114,6 +115,7 @@ class Word2Vec:
     (16,)
     """
 
+    @checked
     def __init__(
         self,
         sentences: TextSource | None = None,

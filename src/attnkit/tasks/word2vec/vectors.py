@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from attnkit.config.arguments import Count, checked
 from attnkit.errors import DataError, UsageError
 from attnkit.formats.word_vectors.table import (
     Floats,
@@ -91,10 +92,10 @@ def suggest(word: str, words: Sequence[str], n: int = 3) -> list[str]:
     return list(dict.fromkeys([*same, *found]))[:n]
 
 
-Key: TypeAlias = "str | int | Floats"  #: a word, a row number, or a vector
-Weighted: TypeAlias = "Key | tuple[Key, float]"
-Question: TypeAlias = "Weighted | Iterable[Weighted] | None"
-Keys: TypeAlias = "Key | Iterable[Key] | None"
+Key: TypeAlias = str | int | Floats  #: a word, a row number, or a vector
+Weighted: TypeAlias = Key | tuple[Key, float]
+Question: TypeAlias = Weighted | Iterable[Weighted] | None
+Keys: TypeAlias = Key | Iterable[Key] | None
 Neighbours: TypeAlias = list[tuple[str, float]]
 _MANY = 1_000_000  #: number of words from which a few linear searches are faster than building a dictionary
 _LOOKS = 8
@@ -136,6 +137,7 @@ class Vectors:
             self.key_to_index  # noqa: B018 - finds duplicate words
 
     @classmethod
+    @checked
     def load(cls, path: str | Path, mmap: bool = True, *, checkpoint: str | None = None) -> Self:
         """Load a run, a checkpoint, or a file of any ``Format``, plain or compressed.
 
@@ -158,6 +160,7 @@ class Vectors:
     def __repr__(self) -> str:
         return f"Vectors({self.summary or f'{self.name}: {len(self):,} words, vectors of {self.vector_size}'})"
 
+    @checked
     def save(self, path: str | Path, format: Format | None = None) -> None:
         """Write all vectors; by default the suffix of ``path`` determines the format."""
         write_vectors(Path(path), self.table(), format or format_of(Path(path)))
@@ -244,21 +247,29 @@ class Vectors:
             np.divide(queries @ block.T, np.where(norms > 0, norms, 1), out=found[:, start : start + len(block)])
         return found
 
+    @checked
     def similarity(self, a: Key, b: Key) -> float:
         """Return the cosine similarity of two words."""
         return float(self._unit([a])[0] @ self._unit([b])[0])
 
+    @checked
     def distance(self, a: Key, b: Key) -> float:
         """Return the cosine distance of two words, 1 - cosine similarity."""
         return 1 - self.similarity(a, b)
 
+    @checked
     def n_similarity(self, first: Sequence[Key], second: Sequence[Key]) -> float:
         """Return the cosine similarity of the mean vectors of two groups of words."""
         means = [unit_vector(np.mean([self.get_vector(word) for word in group], 0)) for group in (first, second)]
         return float(means[0] @ means[1])
 
+    @checked
     def most_similar(
-        self, positive: Question = None, negative: Question = None, topn: int = 10, restrict_vocab: int | None = None
+        self,
+        positive: Question = None,
+        negative: Question = None,
+        topn: Count = 10,
+        restrict_vocab: Count | None = None,
     ) -> Neighbours:
         """Return the words nearest to a sum of unit vectors, with cosines (3CosAdd).
 
@@ -271,14 +282,15 @@ class Vectors:
         terms = [(*_weighted(item), 1.0) for item in _listed(positive)]
         terms += [(*_weighted(item), -1.0) for item in _listed(negative)]
         if not terms:
-            raise UsageError("no words given")
+            raise UsageError("no words given", where=self.name, help="give at least one word of the vocabulary")
         signs = np.array([weight * sign for _, weight, sign in terms], np.float32)
         query = unit_vector(signs @ self._unit([key for key, _, _ in terms]))
         scores = self.cosines(query[None], restrict_vocab)[0]
         return self._named(scores, topn, [key for key, _, _ in terms])
 
+    @checked
     def most_similar_cosmul(
-        self, positive: Keys = None, negative: Keys = None, topn: int = 10, restrict_vocab: int | None = None
+        self, positive: Keys = None, negative: Keys = None, topn: Count = 10, restrict_vocab: Count | None = None
     ) -> Neighbours:
         """Return the words with the highest 3CosMul scores.
 
@@ -287,19 +299,21 @@ class Vectors:
         """
         good, bad = _listed(positive), _listed(negative)
         if not good:
-            raise UsageError("no words given")
+            raise UsageError("no words given", where=self.name, help="give at least one word of the vocabulary")
         cosines = (1 + self.cosines(self._unit([*good, *bad]), restrict_vocab)) / 2
         scores = cosines[: len(good)].prod(0) / (cosines[len(good) :].prod(0) + np.float32(_SMALL))
         return self._named(scores, topn, [*good, *bad])
 
+    @checked
     def rank_by_centrality(self, words: Sequence[str]) -> list[tuple[float, str]]:
         """Return (cosine with the mean vector, word) pairs, the most central word first."""
         if not words:
-            raise UsageError("no words given")
+            raise UsageError("no words given", where=self.name, help="give at least one word of the vocabulary")
         rows = self._unit(list(words))
         found = (rows @ unit_vector(rows.mean(0))).tolist()
         return sorted(zip(found, words, strict=True), reverse=True)
 
+    @checked
     def doesnt_match(self, words: Sequence[str]) -> str:
         """Return the word farthest from the mean vector."""
         return self.rank_by_centrality(words)[-1][1]
