@@ -109,8 +109,17 @@ class Browser:
         """Press a key."""
         codes = {"Tab": 9, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
         codes |= {" ": 32, "Enter": 13, "Escape": 27, "+": 187, "-": 189, "0": 48}
-        for kind in ("rawKeyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=codes[name])
+        given = {"key": name, "code": name, "windowsVirtualKeyCode": codes[name]}
+        if name == "Enter":  # without its character, buttons and forms do not see the key
+            self.send("Input.dispatchKeyEvent", type="keyDown", text="\r", **given)
+        else:
+            self.send("Input.dispatchKeyEvent", type="rawKeyDown", **given)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **given)
+        self.settle()
+
+    def write(self, text: str) -> None:
+        """Write a text where the focus is, as a keyboard does."""
+        self.send("Input.insertText", text=text)
         self.settle()
 
     def point(self, x: float, y: float) -> None:

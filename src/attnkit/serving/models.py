@@ -24,6 +24,7 @@ from attnkit.serving.limits import Limits, RefusedError
 from attnkit.text.sources import language_of
 
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.*)", re.DOTALL)
+UNKNOWN = ("src", "tgt")  #: names of languages that are not known, source and target
 STOPPING = 2.0  #: seconds until a stopped search ends
 
 Batched = tuple[str, Hashable]
@@ -74,8 +75,9 @@ def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
     >>> languages_of_files("train.en.gz", "train.de"), languages_of_files("a.tmx:en", "text.txt")
     (('en', 'de'), ('en', 'tgt'))
     """
-    of_src, of_tgt = (language_of(Path(name)) for name in (src, tgt))
-    return of_src if is_language_code(of_src) else "src", of_tgt if is_language_code(of_tgt) else "tgt"
+    found = zip((src, tgt), UNKNOWN, strict=True)
+    of_src, of_tgt = (code if is_language_code(code := language_of(Path(name))) else other for name, other in found)
+    return of_src, of_tgt
 
 
 class ServedModel:

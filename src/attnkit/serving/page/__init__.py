@@ -6,7 +6,7 @@ from typing import Any
 
 from attnkit.plotting.html import as_json, render_page
 from attnkit.quality.language_names import name_of
-from attnkit.serving.models import Models
+from attnkit.serving.models import UNKNOWN, Models
 
 HERE = "attnkit.serving.page"
 
@@ -14,10 +14,11 @@ HERE = "attnkit.serving.page"
 def page(models: Models, *, needs_key: bool) -> str:
     """Return the page for the models of a service; it loads nothing but their answers."""
     served = [_facts(model.name, model.task, model.spec.languages) for model in models.by_name.values()]
-    data = {"models": served, "needsKey": needs_key, "maxCharacters": models.limits.max_characters}
+    data = {"models": served, "needsKey": needs_key, "maxBeamSize": models.limits.max_beam_size}
     return render_page(HERE, ["panes.js", "forms.js"], "attnkit", {"DATA": as_json(data)}, connects=True)
 
 
 def _facts(name: str, task: str, languages: tuple[str, str] | None) -> dict[str, Any]:
-    src, tgt = languages or ("", "")
-    return {"name": name, "task": task, "source": name_of(src), "target": name_of(tgt)}
+    """Return what the page shows of a model; the code of a language that is not known is empty."""
+    codes = ["" if code in UNKNOWN else code.replace("_", "-") for code in languages or UNKNOWN]
+    return {"name": name, "task": task, "codes": codes, "languages": [name_of(code) for code in codes]}

@@ -5,7 +5,8 @@ const FORMS = {
     body: (text) => ({ text: [text], top: 5 }),
     show: (found) => found.results[0].masks.map((mask) => mask.map((one) => `${(100 * one.probability).toFixed(1)} %  ${one.text}`).join("\n")).join("\n\n") },
   "clm": { title: "Generate text", hint: "Once upon a time", path: "v1/generate",
-    body: (text) => ({ prompt: text, max_new_tokens: 60, stream: true }) },
+    body: (text) => ({ prompt: text, max_new_tokens: 60 }),
+    show: (found) => found.texts[0].text },
   "text-classification": { title: "Classify a text", hint: "A film worth seeing.", path: "v1/predict",
     body: (text) => ({ text: [text] }),
     show: (found) => Object.entries(found.predictions[0].probabilities).map(([label, p]) => `${(100 * p).toFixed(1)} %  ${label}`).join("\n") },
@@ -20,21 +21,38 @@ const FORMS = {
     show: (found) => found.embeddings[0].map((value) => value.toFixed(4)).join(" ") },
 };
 
+// Show a text as it is generated. Throws what the service says went wrong.
 async function readStream(response, out) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  out.textContent = "";
   let waiting = "";
   for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
+    const { value, done } = await reader.read().catch(incomplete);
+    if (done) incomplete();
     waiting += value;
     const events = waiting.split("\n\n");
     waiting = events.pop();
     for (const event of events) {
       const text = event.replace(/^data: /, "");
       if (text === "[DONE]") return;
-      out.textContent += JSON.parse(text).text || "";
+      const { text: piece, error } = JSON.parse(text);
+      if (error) throw new Error(error);
+      out.textContent += piece;
     }
   }
+}
+
+async function fill(form, body, out, signal) {
+  if (form.path !== "v1/generate") return void (out.textContent = form.show(await ask(form.path, body, signal)));
+  let response;
+  try {
+    response = await post(form.path, { ...body, stream: true }, signal);
+  } catch (problem) {
+    if (!/cannot stream/.test(problem.message)) throw problem;  // a model that generates the beginning last
+    out.textContent = form.show(await ask(form.path, body, signal));
+    return;
+  }
+  await readStream(response, out);
 }
 
 byId("forms").append(...data.models.filter((model) => model.task in FORMS).map((model, number) => {
@@ -45,17 +63,16 @@ byId("forms").append(...data.models.filter((model) => model.task in FORMS).map((
   const out = make("pre", { dir: "auto", role: "status" });
   const run = make("button", { type: "button", textContent: form.title });
   run.addEventListener("click", async () => {
-    out.textContent = "";
+    const signal = replacing(id);
+    out.textContent = "Working";
     out.classList.remove("problem");
-    const body = { ...form.body(text.value, context?.value), model: model.name };
     try {
-      if (!body.stream) { out.textContent = form.show(await ask(form.path, body)); return; }
-      const response = await fetch(form.path, { method: "POST", headers: headers(), body: JSON.stringify(body) });
-      if (!response.ok) throw new Error((await response.json()).error);
-      await readStream(response, out);
+      await fill(form, { ...form.body(text.value, context?.value), model: model.name }, out, signal);
     } catch (problem) {
+      if (problem.name === "AbortError") return;
       out.classList.add("problem");
-      out.textContent = problem.message;
+      const begun = out.textContent === "Working" ? "" : `${out.textContent}\n`;
+      out.textContent = begun + problem.message;
     }
   });
   return make("section", { className: "card" }, [
