@@ -19,6 +19,6 @@ def page(models: Models, *, needs_key: bool) -> str:
 
 
 def _facts(name: str, task: str, languages: tuple[str, str] | None) -> dict[str, Any]:
-    """Return what the page shows of a model; the code of a language that is not known is empty."""
+    """Return what the page shows of a model; codes of unknown languages are empty."""
     codes = ["" if code in UNKNOWN else code.replace("_", "-") for code in languages or UNKNOWN]
     return {"name": name, "task": task, "codes": codes, "languages": [name_of(code) for code in codes]}
