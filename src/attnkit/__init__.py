@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attnkit.library.classifiers import QuestionAnswering, TextClassifier, TokenClassifier
     from attnkit.library.corpora import align, check, clean, score_bleu, toy_corpus, vocab
     from attnkit.library.language_models import CausalLM, MaskedLM
-    from attnkit.library.loading import load
+    from attnkit.library.loading import load, load_module
     from attnkit.library.results import confusion, curves, project
     from attnkit.library.runs import average, compare, compare_lm, export, import_run, list_runs, report, sweep, verify
     from attnkit.library.synthetic import back_translate, distill
@@ -68,6 +68,7 @@ __all__ = [
     "import_run",
     "list_runs",
     "load",
+    "load_module",
     "pretrain_clm",
     "pretrain_mlm",
     "project",
@@ -98,6 +99,7 @@ _MODULES = {
     "CausalLM": "library.language_models",
     "MaskedLM": "library.language_models",
     "load": "library.loading",
+    "load_module": "library.loading",
     "confusion": "library.results",
     "curves": "library.results",
     "project": "library.results",

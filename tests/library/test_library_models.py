@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 from hub_runs import configure, save_run, shaken, vocabulary
 
 import attnkit
+import attnkit.models
 from attnkit.data.config import DataConfig, TextConfig
 from attnkit.engine.loading import load_model
 from attnkit.engine.run_summary import describe_model, find_languages
@@ -240,6 +243,32 @@ def test_a_repr_says_what_a_run_is(trained: Path, runs: dict[str, Path], tmp_pat
     shown = repr(attnkit.Translator.load(trained, device="cpu"))
     assert f"{trained}: translation, transformer" in shown and "; step-" in shown, "train.src names no language"
     assert "BLEU" in shown and shown.endswith("; cpu, float32, compiled)")
+
+
+def test_the_module_of_a_run_has_its_weights(runs: dict[str, Path], trained: Path) -> None:
+    for run, task, kind in ((runs["bert"], "mlm", attnkit.models.Bert), (trained, "translation", torch.nn.Module)):
+        module = attnkit.load_module(run, kind)
+        expected = load_model(run, task, device="cpu").model.state_dict()
+        assert module.state_dict().keys() == expected.keys() and not module.training
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in module.state_dict().items())
+    with pytest.raises(RunError, match="the model of this run is a Bert, not a Gpt") as error:
+        attnkit.load_module(runs["bert"], Gpt)
+    assert error.value.help == "give attnkit.models.Bert"
+
+
+def test_names_of_models_are_those_that_types_know() -> None:
+    assert sorted(name for names in attnkit.models._MODULES.values() for name in names) == sorted(
+        attnkit.models.__all__
+    )
+    for module, names in attnkit.models._MODULES.items():
+        for name in names:
+            assert getattr(attnkit.models, name) is getattr(import_module(f"attnkit.models.{module}"), name)
+    tree = ast.parse(Path(str(attnkit.models.__file__)).read_text())
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    found = [alias.name for line in typed.body if isinstance(line, ast.ImportFrom) for alias in line.names]
+    assert sorted(found) == sorted(attnkit.models.__all__)
+    with pytest.raises(ImportError, match="cannot import name 'Lstm'"):
+        from attnkit.models import Lstm  # type: ignore[attr-defined]  # noqa: F401
 
 
 def test_languages_are_those_of_directions_and_of_names_of_files() -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from typing_extensions import assert_type
 
 import attnkit
 from attnkit.errors import AttnkitError, DataError, DivergedError, RunError, StoppedError, SystemFailure, UsageError
+from attnkit.models import Bert, PackedLayout, RnnConfig, RnnTranslator, Transformer, TransformerConfig
 
 
 def trained(folder: Path) -> attnkit.Translator:
@@ -144,6 +146,18 @@ def about_runs(folder: Path) -> None:
     maps = attnkit.attend(folder / "run", ["A dog."])
     others = attnkit.compare_alignments(folder / "run", ["A dog."], alignments=["dot", "additive"])
     print(links, bleu, maps.page(), others.to_dict(), attnkit.__version__)
+
+
+def own_loop(folder: Path) -> torch.Tensor:
+    """Models without files, and the weights of a run."""
+    config = RnnConfig(d_model=16, d_hidden=16, alignment="dot")
+    model = RnnTranslator(config, 10, 10)
+    bert = attnkit.load_module(folder / "bert", Bert)
+    assert_type(bert, Bert)
+    ids = torch.tensor([[1, 5, 2]])
+    features: torch.Tensor = bert.hidden(ids, PackedLayout.unpacked(1))
+    print(features.shape, Transformer(TransformerConfig(), 9, 9).attention_weights(ids, None, ids)["cross"])
+    return model.head(model.hidden(ids, None, ids))
 
 
 def guarded(folder: Path) -> int:

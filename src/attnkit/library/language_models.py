@@ -86,6 +86,7 @@ class MaskedLM:
         self.summary = summary
         self._opened = opened
         self._filler = FillMaskPipeline(opened)
+        self.tokenizer = self._filler.tokenizer
 
     @classmethod
     @checked
@@ -182,6 +183,7 @@ class CausalLM:
     def __init__(self, opened: LoadedModel, summary: RunSummary, generator: Generator) -> None:
         self.summary = summary
         self._opened, self._generator = opened, generator
+        self.tokenizer = generator.tokenizer
         self._lock = threading.Lock()  # the generator has one configuration at a time
         self._stops: StopFlags | None = None
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attnkit.config.arguments import Count, checked
 from attnkit.engine.engine_choice import Engine
-from attnkit.errors import UsageError
+from attnkit.errors import RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
+from attnkit.library.files import warn
 
 if TYPE_CHECKING:
+    import torch
+
     from attnkit.library.autoencoder import AutoEncoder
     from attnkit.library.classifiers import QuestionAnswering, TextClassifier, TokenClassifier
     from attnkit.library.language_models import CausalLM, MaskedLM
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
         Translator | MaskedLM | CausalLM | TextClassifier | TokenClassifier | QuestionAnswering | AutoEncoder | Vectors
     )
 
+ModuleT = TypeVar("ModuleT", bound="torch.nn.Module")
 CLASSES = {
     "translation": "library.translation:Translator",
     "mlm": "library.language_models:MaskedLM",
@@ -84,3 +88,31 @@ def load(
         raise UsageError("only translators can be an ensemble", where=str(run), help="load the runs one by one")
     loaded: Loaded = found.load(run, *runs, **given)
     return loaded
+
+
+@checked
+def load_module(run: str | Path, kind: type[ModuleT], *, device: str = "cpu", checkpoint: str | None = None) -> ModuleT:
+    """Load the torch module of a run, with its weights, in evaluation mode.
+
+    Args:
+        run: run folder of any task but word vectors.
+        kind: class of ``attnkit.models`` that it must have; ``torch.nn.Module``: any.
+        device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
+        checkpoint: ``best``, ``last``, ``averaged`` or ``step-N``; None: the best.
+
+    Raises:
+        RunError: the run is missing or damaged, or its model has another class.
+    """
+    from attnkit.checkpoints.run_folder import RunFolder
+    from attnkit.engine.checkpoint_metadata import read_run_config
+    from attnkit.engine.loading import load_model
+
+    task = read_run_config(RunFolder(Path(run)).checkpoint(checkpoint)[0]).task
+    if task == "word2vec":
+        raise RunError("word vectors have no module", where=str(run), help="use attnkit.Vectors.load")
+    model = load_model(Path(run), task, device=device, checkpoint=checkpoint, warn=warn).model
+    if not isinstance(model, kind):
+        name = type(model).__name__
+        what = f"the model of this run is a {name}, not a {kind.__name__}"
+        raise RunError(what, where=str(run), help=f"give attnkit.models.{name}")
+    return model

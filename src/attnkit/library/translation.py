@@ -95,6 +95,7 @@ class Translator:
     def __init__(self, pipeline: TranslationPipeline, summary: RunSummary, tgt_lang: str | None = None) -> None:
         self.summary = summary
         self._pipeline, self._tgt_lang = pipeline, tgt_lang
+        self.src_tokenizer, self.tgt_tokenizer = pipeline.src_tokenizer, pipeline.tgt_tokenizer
 
     @classmethod
     @checked
