@@ -191,4 +191,4 @@ def test_the_library(trained: Path) -> None:
     with pytest.warns(UserWarning, match="not trained to read terms"):
         assert next(translator.translate_stream(["1 2"], glossary={"1": ""})).terms[0].targets == ("1",)
     with pytest.warns(UserWarning, match="not trained to read terms"):
-        assert "77" in translator.translate_document("<p>1 2</p>", "html", glossary={"1": "77"})
+        assert "77" in translator.translate_document("<p>1 2</p>", "html", glossary={"1": "77"}).text

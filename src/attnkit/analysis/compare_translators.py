@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from attnkit.analysis.line_groups import ChangedLine, LineGroup, TestLines, count_words, group_lines, most_changed
 from attnkit.errors import DataError, UsageError
+from attnkit.io.plain_data import PlainResult
 from attnkit.metrics.bleu import PAIRED_TESTS, Comparison, PairedTestName, build_metric
 from attnkit.quality.overlap import find_seen
 from attnkit.tasks.translation.config import TranslationConfig
@@ -35,7 +36,7 @@ class SeenLines:
 
 
 @dataclass(frozen=True)
-class TestComparison:
+class TestComparison(PlainResult):
     """Scores of two translators on a test file."""
 
     __test__ = False  # not a class of tests

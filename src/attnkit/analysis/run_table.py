@@ -18,6 +18,7 @@ from attnkit.engine.checkpoint_metadata import checkpoint_scores, read_run_confi
 from attnkit.engine.registry import TASKS
 from attnkit.errors import AttnkitError, RunError, UsageError
 from attnkit.io.lock import is_locked
+from attnkit.io.plain_data import PlainResult
 from attnkit.training.config import LOWER_IS_BETTER
 
 RunState = Literal["running", "finished", "stopped", "failed", "interrupted", "imported", "damaged"]
@@ -28,7 +29,7 @@ APART = "data."
 
 
 @dataclass(frozen=True)
-class RunRow:
+class RunRow(PlainResult):
     """A run in the table of its folder."""
 
     path: Path
@@ -48,7 +49,7 @@ class RunRow:
 
 
 @dataclass(frozen=True)
-class RunGroup:
+class RunGroup(PlainResult):
     """Runs that differ in nothing but the seed."""
 
     paths: list[Path]

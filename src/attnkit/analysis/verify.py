@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from attnkit.checkpoints import logs
 from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint
@@ -18,6 +19,7 @@ from attnkit.engine.resolve import differences
 from attnkit.engine.task import task_of
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io.lock import lock_holder
+from attnkit.io.plain_data import PlainResult
 from attnkit.io.safe_read import find_mismatches, read_regular_file
 from attnkit.text.vocabulary_schema import MAX_BYTES
 
@@ -34,7 +36,7 @@ class CheckResult:
 
 
 @dataclass(frozen=True)
-class VerificationReport:
+class VerificationReport(PlainResult):
     """Result of verifying a run folder."""
 
     path: Path
@@ -46,6 +48,11 @@ class VerificationReport:
     def n_bad(self) -> int:
         """Return the number of damaged parts."""
         return sum(not thing.good for thing in self.things)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as ``attnkit verify --json`` does."""
+        found = {"run": str(self.path), "good": not self.n_bad, "newest": self.newest, "in_use": self.user}
+        return {**found, "things": super().to_dict()["things"]}
 
 
 def verify_runs(paths: Sequence[Path]) -> Iterator[VerificationReport]:

@@ -33,6 +33,6 @@ def command(
     for text in done.warnings:
         console.warn(text)
     if json:
-        console.result(dumps({"averaged": done.names, "path": str(done.path)}))
+        console.result(dumps(done.to_dict()))
     else:
         console.result(f"averaged {', '.join(done.names)} into {done.path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 from textwrap import fill
@@ -103,10 +102,7 @@ def command(
     expected = Expected(others="validation" if valid_src else "training", languages=(src_lang, tgt_lang))
     report = examine_pair(src, tgt, config, others=others, vocabularies=vocabularies, expected=expected)
     if json:
-        shown: dict[str, object] = {"verdict": report.verdict, "severity": report.severity}
-        shown |= {**asdict(report), "trainable": report.trainable}
-        shown["findings"] = [{**asdict(finding), "text": finding.described} for finding in report.findings]
-        shown["remedy"] = console.command(*report.remedy) if report.remedy else None
+        shown = {**report.to_dict(), "remedy": console.command(*report.remedy) if report.remedy else None}
         console.result(dumps(shown, indent=1, ensure_ascii=False))
     else:
         console.result(as_text(report))

@@ -72,7 +72,7 @@ def command(
     for text in done.warnings:
         console.warn(text)
     if json:
-        console.result(dumps({"path": str(done.path), "checkpoint": done.checkpoint, "bytes": done.n_bytes}))
+        console.result(dumps(done.to_dict()))
     else:
         console.result(f"wrote {done.checkpoint} to {done.path} ({done.n_bytes / 1e6:.1f} MB)")
         console.info(f"{done.path / 'README.md'} shows how to use it")

@@ -1,6 +1,5 @@
 """``attnkit import``: conversion of another system's model to a run."""
 
-from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
@@ -79,7 +78,7 @@ def command(
     for text in done.warnings:
         console.warn(text)
     if json:
-        console.result(dumps({**asdict(done), "path": str(done.path)}))
+        console.result(dumps(done.to_dict()))
     else:
         if prune_vocab:
             n_before = done.n_pruned + done.vocab_size

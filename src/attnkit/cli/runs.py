@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -42,14 +41,13 @@ def command(
       attnkit runs . --seeds
     """
     from attnkit.analysis.run_table import group_by_seed, list_runs, sort_groups
-    from attnkit.io.plain_data import plain
     from attnkit.progress import console
 
     rows = list_runs(folders or [Path()], sort)
     groups = group_by_seed(rows) if seeds else []
     groups = sort_groups(groups) if sort == "best" else groups
     if json:
-        console.result(dumps(plain([asdict(row) for row in (groups if seeds else rows)])))
+        console.result(dumps([row.to_dict() for row in (groups if seeds else rows)]))
     else:
         text = groups_text(groups, console.width()) if seeds else as_text(rows, console.width())
         console.result(console.printable(text))

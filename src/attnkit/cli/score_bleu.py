@@ -130,5 +130,5 @@ def command(
         data = [dict(zip((type(one).__name__.lower() for one in chosen), row, strict=True)) for row in rows]
     else:
         corpus = [bleu.score_corpus(one, hyps, versions) for one in chosen]
-        lines, data = [score.text for score in corpus], [asdict(score) for score in corpus]
+        lines, data = [score.text for score in corpus], [score.to_dict() for score in corpus]
     console.result(dumps(data, ensure_ascii=False) if json else "\n".join(lines))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,9 +41,7 @@ def command(
         if verified.user is not None:
             console.info(f"{verified.path} is in use by {verified.user}; only complete files are checked")
         if json:
-            report = {"run": str(verified.path), "good": not verified.n_bad, "newest": verified.newest}
-            results = [asdict(result) for result in verified.things]
-            console.result(dumps({**report, "in_use": verified.user, "things": results}))
+            console.result(dumps(verified.to_dict()))
         else:
             console.result(as_text(verified))
         n_bad += verified.n_bad

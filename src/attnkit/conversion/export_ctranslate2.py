@@ -14,19 +14,24 @@ from attnkit.errors import RunError, UsageError, system_failure
 from attnkit.formats.ctranslate2 import entry_names, make_spec, tokenizer_file
 from attnkit.formats.exportable import Quantization, check_ctranslate2
 from attnkit.io import atomic
+from attnkit.io.plain_data import PlainResult
 from attnkit.protocols import SPECIALS
 from attnkit.tasks.translation.loading import load_run
 from attnkit.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class ExportResult:
+class ExportResult(PlainResult):
     """An exported folder."""
 
     path: Path
     checkpoint: str
     n_bytes: int
     warnings: tuple[str, ...] = ()  #: damaged newer checkpoints, and parts that are not exported
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as ``attnkit export --json`` does."""
+        return {"path": str(self.path), "checkpoint": self.checkpoint, "bytes": self.n_bytes}
 
 
 def export_ctranslate2(

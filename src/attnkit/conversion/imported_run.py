@@ -8,6 +8,7 @@ from attnkit.checkpoints.checkpoint import MODEL, Content
 from attnkit.config import dump_yaml
 from attnkit.conversion.new_run import write_new_run
 from attnkit.engine.registry import TASKS
+from attnkit.io.plain_data import PlainResult
 
 _CARD = """\
 # {name}
@@ -18,7 +19,7 @@ full configuration is in `config.yaml`.
 
 
 @dataclass(frozen=True)
-class ImportResult:
+class ImportResult(PlainResult):
     """A run created by an import."""
 
     path: Path

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +25,10 @@ class AverageResult:
     names: list[str]
     path: Path
     warnings: tuple[str, ...] = ()  #: damage to newer checkpoints, which were skipped
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as ``attnkit average --json`` does."""
+        return {"averaged": self.names, "path": str(self.path)}
 
 
 def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attnkit.io.plain_data import PlainResult
 from attnkit.plotting.progress_text import count, scores
 from attnkit.quality.language_names import is_language_code
 from attnkit.text.sources import language_of
 
 
 @dataclass(frozen=True)
-class RunSummary:
+class RunSummary(PlainResult):
     """Description of a loaded run."""
 
     path: Path
@@ -28,11 +29,6 @@ class RunSummary:
     device: str
     precision: str
     engine: str  #: ``torch``, ``compiled`` or, for word vectors, ``numpy``
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the description as plain data."""
-        plain = {"path": str(self.path), "languages": list(self.languages), "scores": dict(self.scores)}
-        return {**vars(self), **plain}
 
     def __str__(self) -> str:
         tokens = f", {self.vocab_size:,} tokens" if self.vocab_size else ""

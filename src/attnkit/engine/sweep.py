@@ -23,6 +23,7 @@ from attnkit.config import dump_tree, load_yaml
 from attnkit.engine.sweep_config import SweepPlan, Trial
 from attnkit.errors import AttnkitError, StoppedError, UsageError
 from attnkit.io import atomic
+from attnkit.io.plain_data import PlainResult
 from attnkit.runtime.signals import python_command, usable_cpus
 from attnkit.training.config import LOWER_IS_BETTER
 
@@ -36,7 +37,7 @@ _PAUSED = (StoppedError.exit_code, 128 + signal.SIGTERM, -signal.SIGTERM)
 
 
 @dataclass
-class SweepOutcome:
+class SweepOutcome(PlainResult):
     """What became of the runs of a sweep."""
 
     finished: list[str] = field(default_factory=list)  #: names of runs

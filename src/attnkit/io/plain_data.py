@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 
 def plain(tree: object) -> Any:
@@ -16,3 +17,12 @@ def plain(tree: object) -> Any:
     if isinstance(tree, dict):
         return {key: plain(value) for key, value in tree.items()}
     return [plain(value) for value in tree] if isinstance(tree, list | tuple) else tree
+
+
+class PlainResult:
+    """Base class of results: dataclasses that can be plain data."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON has them."""
+        tree: dict[str, Any] = plain(asdict(cast(Any, self)))
+        return tree

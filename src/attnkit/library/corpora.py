@@ -12,6 +12,7 @@ from attnkit.config import validate
 from attnkit.config.arguments import Count, checked
 from attnkit.errors import DataError
 from attnkit.io import atomic
+from attnkit.io.plain_data import PlainResult
 from attnkit.library.files import Files, Text, check_lengths, lines_of, paths_of
 from attnkit.metrics.bleu import BleuTokenizer, MetricName, MetricScore
 from attnkit.progress.calls import call_progress
@@ -121,7 +122,7 @@ def vocab(
 
 
 @dataclass(frozen=True)
-class WordAlignment:
+class WordAlignment(PlainResult):
     """Aligned words of two files."""
 
     links: list[list[tuple[int, int]]]  #: of each line pair: (source word, target word), zero-based

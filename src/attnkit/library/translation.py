@@ -15,20 +15,21 @@ from attnkit.engine.engine_choice import Engine
 from attnkit.engine.model_card import count_parameters
 from attnkit.engine.run_summary import RunSummary, describe_model, find_languages
 from attnkit.errors import RunError
-from attnkit.formats.documents import parse_document
+from attnkit.formats.documents import describe, parse_document, with_language
 from attnkit.formats.passages import render
 from attnkit.formats.suffixes import DocumentFormat
+from attnkit.io.plain_data import PlainResult
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.attention import TranslationAttention, translation_attention
 from attnkit.library.files import check_lengths, single_lines, warn, windows
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
-from attnkit.tasks.translation.documents import DocumentTranslator
+from attnkit.tasks.translation.documents import DocumentTranslator, PassageTranslation, TranslatedPassage
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.score import PairScore, score_pairs
 from attnkit.tasks.translation.segmenting import SplitPolicy
-from attnkit.tasks.translation.signs import Sign
+from attnkit.tasks.translation.signs import Sign, in_order
 from attnkit.tasks.translation.terminology import TermUse
 from attnkit.tasks.translation.translated_line import TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline
@@ -41,7 +42,7 @@ GlossaryTerms = Mapping[str, str | Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Hypothesized:
+class Hypothesized(PlainResult):
     """One translation of a line among several."""
 
     text: str
@@ -82,6 +83,24 @@ class Translation:
         if self.attention is not None:
             plain["attention"] = self.attention.weights
         return {**plain, "terms": [term._asdict() for term in self.terms]}
+
+
+@dataclass(frozen=True)
+class DocumentTranslation(PlainResult):
+    """A translated document, and what happened to its passages."""
+
+    text: str
+    passages: list[PassageTranslation]
+    """Paragraphs, headings, cells and the like, each with its sentences, scores and signs."""
+    notes: list[str]  #: what a reader should know, e.g. tags without a partner
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def signs(self) -> list[Sign]:
+        """Signs of all passages, each once."""
+        return in_order(sign for passage in self.passages for sign in passage.signs)
 
 
 class Translator:
@@ -275,20 +294,27 @@ class Translator:
         text: str,
         format: DocumentFormat,
         *,
+        suppress: Sequence[str] = (),
         glossary: GlossaryTerms | None = None,
+        tgt_lang: str | None = None,
         **options: Unpack[SearchArguments],
-    ) -> str:
-        """Translate a document and keep its markup.
+    ) -> DocumentTranslation:
+        """Translate a document and keep its markup; ``str`` of the result is its text.
 
-        URLs, placeholders, numbers and code are kept as they are.
+        URLs, placeholders, numbers and code are kept as they are. HTML and XLIFF name the target language, if it is
+        known. The other arguments are those of ``translate``.
 
         Raises:
             DataError: the document is not of its format.
         """
-        self._set((), glossary)
-        pieces = parse_document(text, format, Path("document"))
+        self._set(suppress, glossary, tgt_lang)
+        known = self._pipeline.runs[0].config.data.target_languages
+        if (language := tgt_lang or self._tgt_lang or (known[0] if len(known) == 1 else None)) is not None:
+            text = with_language(text, format, language.replace("_", "-"))
         documents = DocumentTranslator(self._pipeline, self._pipeline.configure({**options}))
-        return render(documents.translate(pieces))
+        pieces = list(documents.translate(parse_document(text, format, Path("document"))))
+        passages = [one for piece in pieces if isinstance(piece, TranslatedPassage) for one in piece.described()]
+        return DocumentTranslation(render(pieces), passages, describe(text, format))
 
     @checked
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:

@@ -10,8 +10,8 @@ import math
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnkit.errors import SystemFailure, UsageError
 
@@ -73,6 +73,10 @@ class MetricScore:
     score: float
     signature: str
     text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the score as plain data."""
+        return asdict(self)
 
 
 def build_metric(

@@ -13,6 +13,7 @@ from attnkit.errors import DataError, RunError
 from attnkit.io import atomic
 from attnkit.io.job_folder import PROGRESS, REPORT, check_not_inside, open_job_folder
 from attnkit.io.lock import FILE_NAME as LOCK
+from attnkit.io.plain_data import PlainResult
 from attnkit.io.resumable import ResumableFiles
 from attnkit.quality.clean_filters import Judged, Pairing
 from attnkit.quality.config import CleanConfig
@@ -25,7 +26,7 @@ DROPPED = "dropped.tsv"
 
 
 @dataclass
-class CleanReport:
+class CleanReport(PlainResult):
     """Counts of a cleaning; ``n_src`` is the sum of ``kept`` and of all ``dropped``."""
 
     n_src: int = 0  #: source lines read

@@ -1,8 +1,8 @@
 """Findings of a check of parallel text, and the report that lists them."""
 
 import re
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 from unicodedata import east_asian_width
 
 Side = Literal["source", "target", "pair"]
@@ -133,6 +133,13 @@ class CheckReport:
     def trainable(self) -> bool:
         """Whether training is possible: no finding is fatal."""
         return not any(finding.fatal for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as ``attnkit check --json`` does."""
+        found = {"verdict": self.verdict, "severity": self.severity, **asdict(self), "trainable": self.trainable}
+        for finding, plain in zip(self.findings, found["findings"], strict=True):
+            plain["text"] = finding.described
+        return found
 
 
 def inflect(text: str, count: int) -> str:

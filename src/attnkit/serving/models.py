@@ -161,7 +161,7 @@ def _translate(model: Any, items: Sequence[tuple[str, str]], options: Mapping[st
 
 
 WHOLE: dict[str, Callable[[Any, Any, Mapping[str, Any]], Any]] = {
-    "translate_html": lambda model, text, options: model.translate_document(text, "html"),
+    "translate_html": lambda model, text, options: model.translate_document(text, "html").text,
     "translate_samples": _translate,
     "generate": lambda model, prompts, options: model.generate(prompts, **options),
 }

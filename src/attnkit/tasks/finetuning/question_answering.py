@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from attnkit.engine.seq2seq import sample_indices
 from attnkit.engine.task import Evaluation, LossFunction, Stop, TrainingOutcome, until_stopped
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
+from attnkit.io.plain_data import PlainResult
 from attnkit.io.safe_read import parse_json
 from attnkit.metrics.answers import Version, answer_scores, best_threshold
 from attnkit.metrics.labels import rounded
@@ -245,7 +246,7 @@ def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
 
 
 @dataclass(frozen=True)
-class AnswerPrediction:
+class AnswerPrediction(PlainResult):
     """A predicted answer to a question."""
 
     text: str  #: empty if the question is predicted to be unanswerable
@@ -254,10 +255,6 @@ class AnswerPrediction:
     end: int | None  #: offset after its last character
     best: str  #: text of the best span, even if ``text`` is empty
     no_answer_margin: float  #: logit margin of no answer over the best span
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the answer as plain data."""
-        return asdict(self)
 
 
 _MAX_MARGIN = 1e9  #: upper bound of margins; those of empty contexts are infinite

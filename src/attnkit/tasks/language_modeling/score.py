@@ -7,9 +7,8 @@ tokens, T tokens of a row, V vocabulary.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch import Tensor
 from attnkit.data.loader import Batching, make_batches
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
+from attnkit.io.plain_data import PlainResult
 from attnkit.models.bert import Bert
 from attnkit.models.layers import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID
@@ -27,16 +27,12 @@ _MAX_LOGITS = 1 << 24  #: maximum number of logits in memory, but at least those
 
 
 @dataclass(frozen=True)
-class TextScore:
+class TextScore(PlainResult):
     """Log-probability of a text, without an end symbol; 0 for a text without tokens."""
 
     log_prob: float  #: in nats, summed over tokens; a pseudo-log-likelihood for BERT
     tokens: list[str]
     token_log_probs: list[float]  #: one per token, in reading order of the text
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the score as plain data."""
-        return asdict(self)
 
 
 def score_texts(opened: LoadedModel, lines: Sequence[str]) -> list[TextScore]:

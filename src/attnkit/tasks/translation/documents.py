@@ -16,10 +16,12 @@ from itertools import islice
 from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
 from attnkit.formats.passages import Passage, Piece, Tag, render
+from attnkit.io.plain_data import PlainResult
 from attnkit.tasks.translation.placement import Marked, find_words, place_tags, take_tags
 from attnkit.tasks.translation.segmenting import join_segments
-from attnkit.tasks.translation.signs import Sign, SignCounts
-from attnkit.tasks.translation.translated_line import TranslatedLine
+from attnkit.tasks.translation.signs import Sign, SignCounts, in_order
+from attnkit.tasks.translation.terminology import TermUse
+from attnkit.tasks.translation.translated_line import TranslatedLine, confidence_of
 from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.tasks.translation.word_links import Anchor, word_anchors
 from attnkit.text.protected import Protected, find_protected, lost_parts
@@ -64,6 +66,62 @@ class TranslatedPassage(Passage):
     sentences: Sequence[TranslatedSentence] = ()
     inside: Sequence[TranslatedPassage] = ()  #: texts of its tags
 
+    def described(self) -> list[PassageTranslation]:
+        """Return what results show of the texts of its tags, and of itself."""
+        return [describe_passage(one.line, one.source, one.render(), one.sentences) for one in (*self.inside, self)]
+
+
+@dataclass(frozen=True)
+class SentenceTranslation:
+    """A sentence of a passage and its translation, as results show it."""
+
+    source: str
+    text: str
+    score: float
+    log_prob: float
+    confidence: float | None
+    signs: list[Sign]  #: signs that the translation went wrong, or that the sentence is unlike the training text
+    restored: list[str]  #: parts that the model lost, and that were put back
+
+
+@dataclass(frozen=True)
+class PassageTranslation(PlainResult):
+    """A passage of a document, or a line, and its translation, as results show it."""
+
+    line: int  #: number of its first line, from 1
+    source: str
+    text: str
+    signs: list[Sign]  #: of all sentences
+    confidence: float | None  #: probability that it is acceptable; None if the run cannot tell
+    score: float  #: summed over sentences
+    log_prob: float  #: summed over sentences
+    sentences: list[SentenceTranslation]
+    terms: list[TermUse]  #: terms of the glossary in it, and whether the translation has them
+
+
+def describe_passage(line: int, source: str, text: str, sentences: Sequence[TranslatedSentence]) -> PassageTranslation:
+    """Return what results show of a passage or a protected line."""
+    lines = [sentence.found for sentence in sentences]
+    outputs = [one.outputs[0] for one in lines]
+    n_tokens = sum(len(ids) + 1 for output in outputs for ids in output.ids)
+    score, log_prob = sum(output.score for output in outputs), sum(output.log_prob for output in outputs)
+    return PassageTranslation(
+        line=line,
+        source=source,
+        text=text,
+        signs=in_order(sign for sentence in sentences for sign in sentence.signs),
+        confidence=confidence_of(lines[0].curve, log_prob / n_tokens) if n_tokens else None,
+        score=score,
+        log_prob=log_prob,
+        sentences=[
+            SentenceTranslation(
+                one.source, one.text, output.score, output.log_prob, one.found.confidence, one.signs, one.restored
+            )
+            for one, output in zip(sentences, outputs, strict=True)
+        ],
+        terms=[term for one in lines for term in one.terms],
+    )
+
 
 class DocumentTranslator:
     """Translates the passages of documents with a translator."""
@@ -85,6 +143,7 @@ class DocumentTranslator:
         self._has_attention = all(run.config.model.has_attention for run in translator.runs)
         self.counts = DocumentCounts(signs or SignCounts())
         self._segmenter = copy(translator.segmenter)
+        self._segmenter.tell = lambda text: None  # a passage is not a line, and has sentences
         if translator.runs[0].source_statistics is None and self._segmenter.policy == "auto":
             self._segmenter.policy = "sentences"
 

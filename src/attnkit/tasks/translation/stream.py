@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, takewhile
 from pathlib import Path
@@ -18,8 +18,8 @@ from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
-from attnkit.tasks.translation.signs import SignCounts, in_order
-from attnkit.tasks.translation.translated_line import TranslatedLine, confidence_of
+from attnkit.tasks.translation.signs import SignCounts
+from attnkit.tasks.translation.translated_line import TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.files import STDIN
 from attnkit.text.lines import read_line_batches, read_lines
@@ -27,7 +27,7 @@ from attnkit.text.lines import read_line_batches, read_lines
 if TYPE_CHECKING:
     from attnkit.formats.passages import Piece
     from attnkit.formats.suffixes import DocumentFormat
-    from attnkit.tasks.translation.documents import DocumentCounts, TranslatedSentence
+    from attnkit.tasks.translation.documents import DocumentCounts, PassageTranslation
 
 Item = TypeVar("Item")
 
@@ -211,16 +211,14 @@ def translate_document(
         source = with_language(source, request.format, language.replace("_", "-"))
         pieces = parse_document(source, request.format, request.source)
     n_passages = sum(isinstance(piece, Passage) for piece in pieces)
-    translator.segmenter.tell = lambda text: None  # a passage is no line, and has sentences
     documents = DocumentTranslator(translator, job.config, request.batching)
     documents.counts.notes = describe(source, request.format)
     text, lines = list[str](), list[str]()
     for piece in documents.translate(pieces, lambda n: progress(n, n_passages)):
         text.append(render([piece]))
         if request.as_json and isinstance(piece, TranslatedPassage):
-            for one in (*piece.inside, piece):  # attention is not kept
-                place = {"line": one.line, "passage": len(lines) + 1}
-                lines.append(passage_json(place, one.source, one.render(), one.sentences, request))
+            for one in piece.described():  # attention is not kept
+                lines.append(passage_json({"line": one.line, "passage": len(lines) + 1}, one, request))
     return "".join(text), lines, documents.counts
 
 
@@ -229,39 +227,22 @@ def protected_lines(
 ) -> Iterator[str]:
     """Yield the JSON of lines, given their translated pieces."""
     from attnkit.formats.passages import render
+    from attnkit.tasks.translation.documents import describe_passage
 
     for number, line in enumerate(lines, n_before + 1):
         own = list(takewhile(lambda piece: piece != "\n", pieces))
         sentences = [sentence for piece in own for sentence in getattr(piece, "sentences", ())]
-        yield passage_json({"line": number}, line, render(own), sentences, request)
+        yield passage_json({"line": number}, describe_passage(number, line, render(own), sentences), request)
 
 
-def passage_json(
-    place: dict[str, int], source: str, text: str, sentences: Sequence[TranslatedSentence], request: TranslateRequest
-) -> str:
+def passage_json(place: dict[str, int], one: PassageTranslation, request: TranslateRequest) -> str:
     """Return the JSON of a passage or a protected line, and of its sentences."""
-    lines = [sentence.found for sentence in sentences]
-    outputs = [line.outputs[0] for line in lines]
-    n_tokens = sum(len(ids) + 1 for output in outputs for ids in output.ids)
-    score, log_prob = sum(output.score for output in outputs), sum(output.log_prob for output in outputs)
     plain: dict[str, Any] = {"file": None if request.source == STDIN else str(request.source), **place}
-    plain |= {"source": source, "signs": in_order(sign for sentence in sentences for sign in sentence.signs)}
-    plain["confidence"] = confidence_of(lines[0].curve, log_prob / n_tokens) if n_tokens else None
-    plain["translations"] = [{"text": text, "score": score, "log_prob": log_prob}]
-    plain["sentences"] = [
-        {
-            "source": sentence.source,
-            "text": sentence.text,
-            "score": output.score,
-            "log_prob": output.log_prob,
-            "confidence": sentence.found.confidence,
-            "signs": sentence.signs,
-            "restored": sentence.restored,
-        }
-        for sentence, output in zip(sentences, outputs, strict=True)
-    ]
+    plain |= {"source": one.source, "signs": one.signs, "confidence": one.confidence}
+    plain["translations"] = [{"text": one.text, "score": one.score, "log_prob": one.log_prob}]
+    plain["sentences"] = [vars(sentence) for sentence in one.sentences]
     if request.glossary is not None:
-        plain["terms"] = [term._asdict() for line in lines for term in line.terms]
+        plain["terms"] = [term._asdict() for term in one.terms]
     return json.dumps(plain, ensure_ascii=False)
 
 

@@ -13,13 +13,14 @@ from typing import Any
 from attnkit.errors import DataError, RunError
 from attnkit.io import atomic
 from attnkit.io.job_folder import PROGRESS, REPORT, open_job_folder
+from attnkit.io.plain_data import PlainResult
 from attnkit.io.resumable import ResumableFiles
 
 SOURCES, TARGETS, DROPPED = OUTPUTS = ("pairs.src", "pairs.tgt", "dropped.tsv")
 
 
 @dataclass
-class SyntheticReport:
+class SyntheticReport(PlainResult):
     """Counts of synthetic pairs; ``kept`` and all ``dropped`` are the pairs made."""
 
     n_lines: int = 0  #: lines read

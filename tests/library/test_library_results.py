@@ -1,0 +1,100 @@
+"""Results of calls: each is plain data by ``to_dict``, as JSON has it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from dataclasses import is_dataclass
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+import pytest
+from test_library_arguments import CALLS
+
+import attnkit
+from attnkit.tasks.translation.documents import PassageTranslation
+from attnkit.text.tokenizer import Tokenizer
+
+PLAIN = {str, float, int, list, dict, tuple, Path, type(None), np.ndarray, np.float32, np.dtype, Any, Tokenizer}
+"""Results that are plain, arrays or vocabularies (``to_json``); loaded runs have a ``summary``."""
+
+
+def names_for_types(module: Any) -> dict[str, Any]:
+    """Return the names of a module, with those that it imports for type checking alone."""
+    found = dict(vars(module))
+    for block in ast.parse(inspect.getsource(module)).body:
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+            for line in block.body:
+                if isinstance(line, ast.ImportFrom):
+                    source = import_module(str(line.module))
+                    names = (
+                        vars(source)
+                        if all(hasattr(source, one.name) for one in line.names)
+                        else names_for_types(source)
+                    )
+                    found |= {one.name: names[one.name] for one in line.names}
+                elif isinstance(line, ast.Import):
+                    found |= {one.name: import_module(one.name) for one in line.names}
+                else:
+                    exec(ast.unparse(line), found)
+    return found
+
+
+def leaves(hint: Any) -> set[Any]:
+    """Return the classes in a type."""
+    parts = get_args(hint)
+    return set().union(*map(leaves, parts)) if parts else {hint}
+
+
+def result_types() -> dict[str, set[Any]]:
+    found = {}
+    for name, (call, _) in CALLS.items():
+        annotation = inspect.signature(call).return_annotation
+        names = names_for_types(inspect.getmodule(call))
+        hint = get_type_hints(SimpleNamespace(__annotations__={"x": annotation}), names)["x"]
+        found[name] = {one for one in leaves(hint) if inspect.isclass(one)} - PLAIN
+    return found
+
+
+def test_every_result_can_be_plain_data() -> None:
+    found = result_types()
+    classes = {getattr(attnkit, name) for name in attnkit.__all__ if inspect.isclass(getattr(attnkit, name))}
+    results = set().union(*found.values()) - classes
+    assert len(results) > 20 and all(map(is_dataclass, results))
+    assert {one.__name__ for one in results if not callable(getattr(one, "to_dict", None))} == set()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_plain_data_of_results_is_json(trained: Path, workshop: Any, tmp_path: Path) -> None:
+    sides = workshop.file("train.src"), workshop.file("train.tgt")
+    checked = attnkit.check(*sides)
+    results: list[Any] = [checked, attnkit.score_bleu(["a b c d e"], ["a b c d e"]), attnkit.verify(trained)]
+    results += [*attnkit.list_runs(trained), attnkit.align(*sides), attnkit.clean(*sides, tmp_path / "clean")]
+    plain = [one.to_dict() for one in results]
+    assert json.loads(json.dumps(plain, allow_nan=False)) == json.loads(json.dumps(plain))
+    found, bleu, verified, row, aligned, cleaned = plain
+    assert found["verdict"] == checked.verdict and [one["text"] for one in found["findings"]] == [
+        one.described for one in checked.findings
+    ]
+    assert bleu["score"] == pytest.approx(100) and verified["good"] and verified["things"][0]["good"]
+    assert row["path"] == str(trained) and len(aligned["links"]) == aligned["report"]["pairs"]
+    assert cleaned["kept"] + sum(cleaned["dropped"].values()) == cleaned["n_src"]
+
+
+def test_a_document_has_the_scores_and_signs_of_its_passages(trained: Path) -> None:
+    translator = attnkit.Translator.load(trained, device="cpu")
+    found = translator.translate_document("<h1>1 2</h1><p>Ein Hund. 3 4</p><p></p>", "html", beam_size=2)
+    assert str(found) == found.text and found.text.startswith("<h1>") and len(found.passages) == 2
+    title, text = found.passages
+    assert isinstance(title, PassageTranslation) and title.source == "1 2" and "unlike" in text.signs
+    assert "unlike" in found.signs and text.score == pytest.approx(sum(one.score for one in text.sentences))
+    assert [one.source for one in text.sentences] == ["Ein Hund.", "3 4"]
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["passages"][1]["signs"] == text.signs and plain["text"] == found.text
+    broken = translator.translate_document("<p>1 <b>2</p>", "html")
+    assert len(broken.notes) == 1 and "without a partner" in broken.notes[0]
+    assert translator.translate_document("1 2\n", "markdown", suppress=["9"]).text.endswith("\n")
