@@ -23,9 +23,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from attnkit.text.encoding import BatchEncoder, EncodedLines
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "encode_memory.json"
@@ -66,6 +69,7 @@ def encode(work: Path, n_lines: int) -> dict[str, Any]:
     from attnkit.data.batch_plan import plan_epoch
     from attnkit.data.config import DataConfig
     from attnkit.data.pairs import write_pairs
+    from attnkit.text.encoding import BatchEncoder
     from attnkit.text.parallel import read_parallel
     from attnkit.text.tokenizer import load
 
@@ -73,13 +77,17 @@ def encode(work: Path, n_lines: int) -> dict[str, Any]:
     tokenizer = load(work / "tokenizer.json")
     curve: list[list[float]] = []
 
-    def batches() -> Iterator[tuple[list[list[int]], list[list[int]]]]:
-        lines, done = read_parallel(*sides), 0
+    def batches() -> Iterator[tuple[int, list[tuple[str, ...]]]]:
+        lines = read_parallel(*sides)
         while chunk := list(itertools.islice(lines, CHUNK)):
-            src, tgt = zip(*chunk, strict=True)
-            yield tokenizer.encode(src), tokenizer.encode(tgt)
-            done += len(chunk)
-            if done // 250_000 > (done - len(chunk)) // 250_000:
+            yield len(chunk), list(zip(*chunk, strict=True))
+
+    def encoded(encoder: BatchEncoder) -> Iterator[list[EncodedLines]]:
+        done = 0
+        for n, rows in encoder.encode(batches()):
+            yield rows
+            done += n
+            if done // 250_000 > (done - n) // 250_000:
                 curve.append([done, peak()])
 
     shutil.rmtree(work / "pairs", ignore_errors=True)
@@ -87,7 +95,8 @@ def encode(work: Path, n_lines: int) -> dict[str, Any]:
     figures["peak_before_mb"] = peak()
     began, cpu = time.perf_counter(), time.process_time()
     config = DataConfig(src=(str(sides[0]),), tgt=(str(sides[1]),))
-    pairs = write_pairs(work / "pairs", [batches()], (tokenizer.vocab_size, tokenizer.vocab_size), config)
+    with BatchEncoder([tokenizer] * 2) as encoder:
+        pairs = write_pairs(work / "pairs", [encoded(encoder)], (tokenizer.vocab_size, tokenizer.vocab_size), config)
     figures |= {"seconds": round(time.perf_counter() - began, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
     figures |= {"pairs": len(pairs), "peak_encoded_mb": peak()}
     lengths = pairs.lengths

@@ -28,6 +28,7 @@ import numpy as np
 from attnkit.data.batch_plan import EpochPlan, plan_epoch
 from attnkit.data.config import DataConfig
 from attnkit.data.pairs import write_pairs
+from attnkit.text.encoding import EncodedLines
 
 RESULT = Path(__file__).parent / "results" / "order_speed.json"
 MAX_TOKENS = 4096
@@ -95,7 +96,7 @@ def collation() -> dict[str, Any]:
     ids = np.random.default_rng(0).integers(4, 8000, (100_000, 13)).tolist()
     config = DataConfig(src=("a",), tgt=("b",))
     with tempfile.TemporaryDirectory() as folder:
-        pairs = write_pairs(Path(folder) / "pairs", [[(ids, ids)]], (8000, 8000), config)
+        pairs = write_pairs(Path(folder) / "pairs", [[[EncodedLines.of(ids)] * 2]], (8000, 8000), config)
         batches = np.random.default_rng(1).integers(0, len(pairs), (500, 160))
         times = []
         for batch in batches:

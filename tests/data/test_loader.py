@@ -13,6 +13,7 @@ from attnkit.data.config import DataConfig
 from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.data.pairs import PairBatch, Pairs, write_pairs
 from attnkit.errors import DataError
+from attnkit.text.encoding import EncodedLines
 from attnkit.training.records import StepBatches
 
 
@@ -21,7 +22,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     """Two corpora, 300 and 100 pairs; the first id of a source is its number + 10, so that rows tell who they are."""
     lengths = np.random.default_rng(0).integers(1, 12, (2, 400))
     rows = [([i + 10] + [5] * s, [i + 10] + [6] * t) for i, (s, t) in enumerate(lengths.T.tolist())]
-    corpora = [[tuple(map(list, zip(*part, strict=True)))] for part in (rows[:300], rows[300:])]
+    corpora = [[list(map(EncodedLines.of, zip(*part, strict=True)))] for part in (rows[:300], rows[300:])]
     config = DataConfig(src=("a", "b"), tgt=("a", "b"))
     return write_pairs(tmp_path_factory.mktemp("feed") / "pairs", corpora, (1000, 1000), config)
 
@@ -97,7 +98,7 @@ def test_more_slices_than_pairs_leave_some_ranks_without(pairs: Pairs) -> None:
 @pytest.mark.parametrize("world", [2, 4])
 def test_padding_batches_make_ranks_equal(tmp_path: Path, world: int) -> None:
     rows = [[i + 10, 5] for i in range(3)]
-    few = write_pairs(tmp_path / "p", [[(rows, rows)]], (1000, 1000), DataConfig(src=("a",), tgt=("b",)))
+    few = write_pairs(tmp_path / "p", [[[EncodedLines.of(rows)] * 2]], (1000, 1000), DataConfig(src=("a",), tgt=("b",)))
     feeds = [BatchLoader(few, 1, 300, 2, rank, world, equalize_ranks=True) for rank in range(world)]
     plan = feeds[0].plan(0)
     for index in range(plan.n_batches):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from attnkit.data.config import DataConfig
 from attnkit.data.pairs import Dropped, Pairs, write_pairs
 from attnkit.errors import RunError
+from attnkit.text.encoding import EncodedLines
 
 CONFIG = DataConfig(src=("a",), tgt=("b",))
 Row = list[int]
@@ -21,7 +22,7 @@ row = st.lists(st.integers(4, 99), max_size=7)
 
 
 def make(folder: Path, *corpora: list[tuple[Row, Row]], config: DataConfig = CONFIG) -> Pairs:
-    batches = [[([src for src, _ in corpus], [tgt for _, tgt in corpus])] for corpus in corpora]
+    batches = [[[EncodedLines.of([pair[side] for pair in corpus]) for side in (0, 1)]] for corpus in corpora]
     return write_pairs(folder / "pairs", batches, (100, 100), config)
 
 

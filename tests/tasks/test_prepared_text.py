@@ -9,8 +9,10 @@ import pytest
 
 from attnkit.engine.resolve import resolve
 from attnkit.errors import DataError, RunError
+from attnkit.tasks.translation import data
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData, WarningEvent, open_prepared, prepare
+from attnkit.text import encoding
 
 
 def write(path: Path, lines: list[str]) -> str:
@@ -214,3 +216,18 @@ def test_a_flipped_bit_in_encoded_text_is_seen_before_it_is_trained_on(tmp_path:
             open_prepared(tmp_path / "data")
         path.write_bytes(good)
     open_prepared(tmp_path / "data")
+
+
+def test_several_processes_write_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [write(tmp_path / "a.src", SRC * 3)], [write(tmp_path / "a.tgt", TGT * 3)]
+    config = configure(*files, data__max_length=9, joint_vocabulary=False)
+    monkeypatch.setattr(data, "_CHUNK", 16)
+    found = []
+    for n_cpus in (1, 2):
+        monkeypatch.setattr(encoding, "usable_cpus", lambda n=n_cpus: n)
+        monkeypatch.setattr(encoding, "AT_ONCE", 0)
+        prepared = run(config, tmp_path / f"data{n_cpus}")
+        assert prepared.pairs.dropped.too_long > 0
+        folder = tmp_path / f"data{n_cpus}"
+        found.append({p.relative_to(folder): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()})
+    assert found[0] == found[1] and len(found[0]) > 10

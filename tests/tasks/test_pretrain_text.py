@@ -12,8 +12,12 @@ from language import configure, prepare, write
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, UsageError
-from attnkit.tasks.language_modeling.data import load_text
+from attnkit.protocols import EOS_ID, UNK_ID
+from attnkit.tasks.language_modeling.data import CorpusEncoder, load_text
 from attnkit.tasks.language_modeling.task import TASK
+from attnkit.text.config import VocabularyConfig
+from attnkit.text.encoding import EncodedLines
+from attnkit.text.vocabulary import train_vocabulary
 
 
 def texts(store: Any, tokenizer: Any) -> list[str]:
@@ -48,6 +52,27 @@ def test_a_mask_in_the_text_is_left_out(tmp_path: Path) -> None:
     prepare(clm, tmp_path / "clm")
     opened_clm = load_text(clm, tmp_path / "clm/data")
     assert "he wrote [MASK] and [MASK], then slept" in texts(opened_clm.train.store, opened_clm.tokenizer)
+
+
+@pytest.mark.parametrize("task", ["mlm", "left-to-right", "right-to-left"])
+def test_documents_are_finished_as_in_a_loop(tmp_path: Path, task: str) -> None:
+    """Masks leave masked text, rows of GPT end in EOS and may be turned round; rows may be or become empty."""
+    path = write(tmp_path / "text", "a b c")
+    config = configure("mlm", [path]) if task == "mlm" else configure("clm", [path], direction=task)
+    settings = VocabularyConfig(kind="char", symbols=("[MASK]",), size=300)
+    tokenizer = train_vocabulary(iter(["a b c d"]), settings)
+    mask = tokenizer.token_id("[MASK]")
+    assert mask is not None
+    rows = [[7, mask, 8], [], [mask, mask], [9, UNK_ID], [mask, 10], [11, 12, 13, mask]]
+    encoder = CorpusEncoder(tokenizer, config)
+    found = encoder.finish(EncodedLines.of(rows))
+    expected = [[id for id in row if id != mask] for row in rows] if task == "mlm" else rows
+    assert (encoder.n_masks, encoder.n_unknown) == (5 if task == "mlm" else 0, 1)
+    assert encoder.n_tokens == sum(map(len, expected))
+    if task != "mlm":
+        expected = [[*(row if task == "left-to-right" else reversed(row)), EOS_ID] for row in expected]
+    ends = np.cumsum(found.lengths)
+    assert [part.tolist() for part in np.split(found.ids, ends[:-1])] == expected
 
 
 @pytest.mark.parametrize("direction", ["left-to-right", "right-to-left"])

@@ -1,10 +1,9 @@
-"""Encoded source-target pairs and their padded batches."""
+"""EncodedLines source-target pairs and their padded batches."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,8 +23,8 @@ from attnkit.data.store import FORMAT, Store, StoreWriter, read_index, store_wri
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
+from attnkit.text.encoding import EncodedLines
 
-Rows = Sequence[Sequence[int]]
 Ragged = tuple[Ids, Ids]  #: concatenated ids, and the length of each row
 
 
@@ -147,13 +146,13 @@ def _pad(ids: Ids, lengths: Ids) -> tuple[Ids, Bools]:
 
 
 def write_pairs(
-    folder: Path, corpora: Sequence[Iterable[tuple[Rows, Rows]]], vocab_sizes: tuple[int, int], config: DataConfig
+    folder: Path, corpora: Sequence[Iterable[Sequence[EncodedLines]]], vocab_sizes: tuple[int, int], config: DataConfig
 ) -> Pairs:
     """Write encoded pairs within the length limits in bounded memory; open them.
 
     Args:
         folder: Folder to create atomically.
-        corpora: For each pair of files, batches of source rows and target rows without special tokens.
+        corpora: For each pair of files, batches of sources and targets without special tokens.
         vocab_sizes: Sizes of the source and target vocabularies.
         config: Length limits ``max_length`` and ``max_ratio``; the counts of dropped pairs are stored.
     """
@@ -178,14 +177,13 @@ def write_pairs(
 
 
 def _add(
-    writers: tuple[StoreWriter, StoreWriter], rows: tuple[Rows, Rows], config: DataConfig, dropped: Dropped
+    writers: tuple[StoreWriter, StoreWriter], rows: Sequence[EncodedLines], config: DataConfig, dropped: Dropped
 ) -> tuple[int, Dropped]:
-    src, tgt = (np.fromiter(map(len, side), np.int64, len(side)) for side in rows)
+    src, tgt = (side.lengths.astype(np.int64) for side in rows)
     longest, shortest = np.maximum(src, tgt), np.minimum(src, tgt)
     fits = longest <= config.max_length
     keep = fits & (longest + 1 <= config.max_ratio * (shortest + 1))
-    chosen = keep.tolist()
     for writer, side in zip(writers, rows, strict=True):
-        writer.add(list(itertools.compress(side, chosen)))
+        writer.add_encoded(side.select(keep))
     n_kept, n_fit = int(keep.sum()), int(fits.sum())
     return n_kept, Dropped(dropped.too_long + len(src) - n_fit, dropped.ratio + n_fit - n_kept)

@@ -24,6 +24,7 @@ from attnkit.data.permutation import Ids, Sizes
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.io.safe_read import check_system, open_regular_file, parse_json, read_regular_file
+from attnkit.text.encoding import EncodedLines
 
 FORMAT = 1
 _CHUNK = 1 << 20  # rows per chunk
@@ -148,6 +149,10 @@ class StoreWriter:
         """Append rows; raise ``ValueError`` for an id outside the vocabulary."""
         ends = self._n_ids + np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
         self.append(np.fromiter(itertools.chain.from_iterable(rows), np.int64), ends)
+
+    def add_encoded(self, rows: EncodedLines) -> None:
+        """Append rows; raise ``ValueError`` for an id outside the vocabulary."""
+        self.append(rows.ids, self._n_ids + np.cumsum(rows.lengths, dtype=np.int64))
 
     def append(self, ids: npt.NDArray[Any], ends: Ids) -> None:
         """Append ids, possibly of partial rows, and row ends as offsets in the store.

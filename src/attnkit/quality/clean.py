@@ -8,7 +8,6 @@ the result is the same to the byte. Takes some 100 bytes per kept pair to know d
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,7 +19,7 @@ from attnkit.errors import DataError
 from attnkit.quality.clean_filters import Chunk, CleanFilters, Judged, Pairing, Score
 from attnkit.quality.clean_output import CleanReport, CleanRequest, open_clean_output
 from attnkit.quality.judgement import read_spans
-from attnkit.runtime.signals import end_with_parent, usable_cpus
+from attnkit.runtime.signals import begin_worker, usable_cpus
 from attnkit.text.files import LineCounts, guess
 from attnkit.text.lines import check_not_streams, is_utf16, open_binary, opened
 from attnkit.text.sources import source_size
@@ -82,7 +81,7 @@ def _processes(n_processes: int | None) -> Iterator[RunChunks]:
         yield map
         return
     # Not forked: the compiled loops of this process have threads, whose locks a fork would copy as they are.
-    pool = ProcessPoolExecutor(n, get_context("spawn"), _begin_process, (os.getpid(),))
+    pool = ProcessPoolExecutor(n, get_context("spawn"), begin_worker, (os.getpid(),))
 
     def run_chunks(judge: Callable[[Chunk], list[Judged]], chunks: Iterable[Chunk]) -> Iterable[list[Judged]]:
         whole = list(chunks)
@@ -95,13 +94,6 @@ def _processes(n_processes: int | None) -> Iterator[RunChunks]:
         yield run_chunks
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _begin_process(parent: int) -> None:
-    """End with the parent, which alone is asked to stop."""
-    end_with_parent(parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
 
 
 def check_not_utf16(path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from attnkit.quality.judgement import MIN_DIFFERENCE, Span, judge_span, kinds_of
 from attnkit.quality.language_names import find_language, is_other, name_of
 from attnkit.quality.languages import Trigrams, mean_score
 from attnkit.quality.verdict import COPIED_SHARE, give_verdict
-from attnkit.runtime.signals import end_with_parent, python_command, usable_cpus
+from attnkit.runtime.signals import begin_worker, python_command, usable_cpus
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import read_lines
 from attnkit.text.sources import source_size
@@ -135,9 +134,7 @@ def _judge_files(src_path: Path, tgt_path: Path) -> Iterator[Callable[[], CheckR
 
 def answer() -> None:
     """Judge the files of the command line and print the report."""
-    end_with_parent(int(sys.argv[1]))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the parent is asked to stop, and kills this process
+    begin_worker(int(sys.argv[1]))
     report = judge_files(Path(sys.argv[2]), Path(sys.argv[3]))
     report.remedy = ()
     with atomic.open_output(None) as stream:

@@ -216,3 +216,10 @@ def end_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:  # the parent ended before prctl
         os._exit(1)
+
+
+def begin_worker(parent: int) -> None:
+    """End this process with its parent, which alone is asked to stop by signals."""
+    end_with_parent(parent)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

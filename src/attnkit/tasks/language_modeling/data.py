@@ -1,6 +1,6 @@
 """Training data of language models: documents, vocabulary and stores in RUN/data."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -30,6 +30,7 @@ from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import EOS_ID, UNK_ID
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig
 from attnkit.text.documents import read_documents
+from attnkit.text.encoding import BatchEncoder, EncodedLines
 from attnkit.text.label_columns import table_warning
 from attnkit.text.lines import line_batches
 from attnkit.text.offsets import ordinary_tokens, sentence_ends, word_boundaries
@@ -130,19 +131,23 @@ class CorpusEncoder:
         # Minimum number of ids of a useful document.
         self._min_length = 2 if pairs or isinstance(config, ClmConfig) else 1
 
-    def encode(self, documents: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each document, possibly empty."""
-        rows = self.tokenizer.encode(documents)
-        for i, ids in enumerate(rows):
-            self.n_unknown += ids.count(UNK_ID)
-            if self._mask is not None and self._mask in ids:
-                rows[i] = [id for id in ids if id != self._mask]
-                self.n_masks += len(ids) - len(rows[i])
-            self.n_tokens += len(rows[i])
+    def finish(self, documents: EncodedLines) -> EncodedLines:
+        """Return the ids of documents as they are stored; count them."""
+        ids, lengths = documents
+        self.n_unknown += int(np.count_nonzero(ids == UNK_ID))
+        if self._mask is not None and (is_mask := ids == self._mask).any():
+            self.n_masks += int(np.count_nonzero(is_mask))
+            before = np.append(0, np.cumsum(is_mask, dtype=np.int32))  # masks before each id, and in all
+            ends = np.cumsum(lengths)
+            ids, lengths = ids[~is_mask], lengths - (before[ends] - before[ends - lengths])
+        self.n_tokens += len(ids)
         if isinstance(self.config, ClmConfig):
-            step = -1 if self.config.direction == "right-to-left" else 1
-            rows = [[*ids[::step], EOS_ID] for ids in rows]
-        return rows
+            ends = np.cumsum(lengths)
+            if self.config.direction == "right-to-left":
+                # Position p of a row that begins at b and ends at e is read from b + e - 1 - p.
+                ids = ids[np.repeat(2 * ends - lengths - 1, lengths) - np.arange(len(ids))]
+            ids, lengths = np.insert(ids, ends, EOS_ID), lengths + np.int32(1)
+        return EncodedLines(ids, lengths)
 
     def write(self, folder: Path, corpora: Iterable[tuple[Path, Iterable[str]]]) -> list[int]:
         """Write a store of documents; return the number of documents per corpus.
@@ -152,15 +157,16 @@ class CorpusEncoder:
         """
         atomic.make_dirs(folder)
         sizes = []
-        with store_writer(folder, self.tokenizer.vocab_size) as writer:
+        with store_writer(folder, self.tokenizer.vocab_size) as writer, BatchEncoder([self.tokenizer]) as encoder:
             for path, documents in corpora:
                 n = n_useful = 0
                 # Batches have a quarter of the usual number of characters, since ids take much memory.
-                for chunk in line_batches(documents, _CHUNK, None, lambda text: 4 * len(text)):
-                    rows = self.encode(chunk)
-                    writer.add(rows)
-                    n += len(rows)
-                    n_useful += sum(len(row) >= self._min_length for row in rows)
+                chunks = line_batches(documents, _CHUNK, None, lambda text: 4 * len(text))
+                for _, (rows,) in encoder.encode((None, [chunk]) for chunk in chunks):
+                    stored = self.finish(rows)
+                    writer.add_encoded(stored)
+                    n += len(stored.lengths)
+                    n_useful += int(np.count_nonzero(stored.lengths >= self._min_length))
                 if not n_useful:
                     raise DataError("no document in this file is long enough", where=str(path))
                 sizes.append(n)

@@ -32,6 +32,7 @@ from attnkit.tasks.language_modeling.data import (
 )
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss, unigram_loss
 from attnkit.text.documents import read_documents
+from attnkit.text.encoding import EncodedLines
 from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
@@ -142,7 +143,7 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         tokens = 0.0
         ends = 0 if isinstance(config, ClmConfig) else 3 if config.model.next_sentence else 2
         for texts, share in samples:
-            lengths = map(len, CorpusEncoder(tokenizer, config).encode(texts))
+            lengths = CorpusEncoder(tokenizer, config).finish(EncodedLines.of(tokenizer.encode(texts))).lengths.tolist()
             tokens += sum(n + ends * -(-n // (data.sequence_length - ends)) for n in lengths) / max(share, 1e-9)
         found = estimate(config, n_documents, tokens, lambda: make_model(config, size), size, "documents")
         return replace(found, note="\n".join(f"warning: {text}" for text in table_warnings(data)))

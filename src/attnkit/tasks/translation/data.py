@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.data import prepared_dir
 from attnkit.data.config import DataConfig
@@ -24,6 +26,7 @@ from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.loading import SOURCE_STATISTICS, TRAINING_PROFILE, provided_vocabularies
 from attnkit.tasks.translation.parallel_data import ParallelData, file_pairs
 from attnkit.text.config import CheckConfig
+from attnkit.text.encoding import BatchEncoder, EncodedLines
 from attnkit.text.parallel import mismatch
 from attnkit.text.tags import BACK_TRANSLATED, direction_tag, is_back_translated, language_tag, with_tag
 from attnkit.text.tokenizer import Tokenizer
@@ -109,11 +112,12 @@ def prepare(
         text = EncodedText()
         share = MAX_SAMPLE // len(corpora.training)
         rewrite, mask = _rewriters(data, corpora)
-        encoded = [
-            _encode(corpora.corpus(number), given, text, share, Rewriter(rewrite, tag))
-            for number, tag in enumerate(corpora.tags)
-        ]
-        pairs = write_pairs(temporary / "train", encoded, sizes, data)
+        with BatchEncoder(given) as encoder:
+            encoded = [
+                _encode(encoder, corpora.corpus(number), text, share, Rewriter(rewrite, tag))
+                for number, tag in enumerate(corpora.tags)
+            ]
+            pairs = write_pairs(temporary / "train", encoded, sizes, data)
         if not len(pairs):
             raise DataError("no sentence pair left for training", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
         for side in text.tokens:
@@ -140,7 +144,8 @@ def _write_valid(
         for (source, target), direction in zip(map(mask, corpora.valid), corpora.valid_directions, strict=True)
     ]
     sizes = (vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
-    valid = write_pairs(folder / "valid", [_encode(tagged, vocabularies, EncodedText())], sizes, loose)
+    with BatchEncoder(vocabularies) as encoder:
+        valid = write_pairs(folder / "valid", [_encode(encoder, tagged, EncodedText())], sizes, loose)
     for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
         prepared_dir.write_lines(folder / f"valid.{side}.txt", lines)
     prepared_dir.write_lines(folder / "valid.directions.txt", corpora.valid_directions)
@@ -240,24 +245,27 @@ class EncodedText:
 
 
 def _encode(
+    encoder: BatchEncoder,
     pairs: Iterable[Pair],
-    vocabularies: Vocabularies,
     text: EncodedText,
     n_sampled: int = 0,
     rewrite: Rewrite = lambda pair: pair,
-) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
-    """Yield chunks of pairs, rewritten and encoded; count and sample them in ``text``."""
-    remaining = iter(pairs)
-    while chunk := list(islice(remaining, _CHUNK)):
-        src, tgt = zip(*map(rewrite, chunk), strict=True)
-        rows = vocabularies.src.encode(src), vocabularies.tgt.encode(tgt)
+) -> Iterator[list[EncodedLines]]:
+    """Yield batches of encoded pairs; count and sample them in ``text``."""
+
+    def batches() -> Iterator[tuple[list[Pair], list[tuple[str, ...]]]]:
+        remaining = iter(pairs)
+        while chunk := list(islice(remaining, _CHUNK)):
+            yield chunk, list(zip(*map(rewrite, chunk), strict=True))
+
+    for chunk, rows in encoder.encode(batches()):
         for side, encoded in zip(("source", "target"), rows, strict=True):
-            text.tokens[side] += sum(map(len, encoded))
-            text.unknown[side] += sum(ids.count(UNK_ID) for ids in encoded)
-        text.characters.update("".join(pair[0] for pair in chunk))
+            text.tokens[side] += len(encoded.ids)
+            text.unknown[side] += int(np.count_nonzero(encoded.ids == UNK_ID))
+        text.characters.update(*(pair[0] for pair in chunk))
         text.sample += chunk[:n_sampled]
-        text.lengths += [(len(s), len(t)) for s, t in zip(*(side[:n_sampled] for side in rows), strict=True)]
-        n_sampled = max(0, n_sampled - len(src))
+        text.lengths += zip(*(side.lengths[:n_sampled].tolist() for side in rows), strict=True)
+        n_sampled = max(0, n_sampled - len(chunk))
         yield rows
 
 
