@@ -231,3 +231,10 @@ def test_several_processes_write_the_same_files(tmp_path: Path, monkeypatch: pyt
         folder = tmp_path / f"data{n_cpus}"
         found.append({p.relative_to(folder): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()})
     assert found[0] == found[1] and len(found[0]) > 10
+
+
+def test_the_vocabulary_of_a_run_may_be_that_of_a_sample(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.src", SRC)], [write(tmp_path / "a.tgt", TGT)]
+    config = configure(*files, vocabulary__kind="word", vocabulary__min_frequency=1, vocabulary__sample_lines=20)
+    joint = run(config, tmp_path / "data").vocabularies.src
+    assert joint.config.sample_lines == 20 and joint.vocab_size <= 32 and joint.n_words == 4 + 20 + 2

@@ -40,6 +40,10 @@ def command(
         bool, Option("--annotate-terms", help="Add the symbols that data.annotate_terms needs.")
     ] = False,
     multiple_of: Annotated[int, Option(help="Round the vocabulary size up to a multiple of N.")] = DEFAULT.multiple_of,
+    sample_lines: Annotated[
+        int | None, Option(help="Build from N lines drawn uniformly from all files. [default: all lines]", metavar="N")
+    ] = None,
+    sample_seed: Annotated[int, Option(help="Random seed of --sample-lines.")] = DEFAULT.sample_seed,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -51,6 +55,7 @@ def command(
       attnkit vocab a.en.gz -o en.json --kind unigram --size 16000
       attnkit vocab a.en a.de -o vocab.json --symbol "<2en>" --symbol "<2de>"
       attnkit vocab a.en a.de -o vocab.json --placeholders
+      attnkit vocab a.en a.de -o vocab.json --sample-lines 1000000
 
     The entries are subwords (bpe, unigram, wordpiece), words or characters.
     """

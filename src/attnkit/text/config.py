@@ -36,6 +36,11 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Strings that are always a single token, such as tags; white space is not allowed in them."""
     multiple_of: int = Field(default=8, ge=1, le=4096)
     """Pad the vocabulary with unused entries to a multiple of this size, for fast matrix products."""
+    sample_lines: int | None = Field(default=None, ge=1, lt=2**40)
+    """Build the vocabulary from this many lines (of both sides together, or documents), drawn uniformly from the text;
+    null: from all of it."""
+    sample_seed: int = Field(default=1, ge=0, lt=2**31)
+    """Random seed of the lines drawn for `sample_lines`."""
 
     @field_validator("symbols")
     @classmethod

@@ -227,7 +227,9 @@ class Tokenizer:
         return text
 
     def _json(self, others: dict[str, Any] | None = None) -> str:
-        config = self.config.model_dump(mode="json")
+        # Without a sample, files and fingerprints are those of versions that knew none.
+        whole = {"sample_lines", "sample_seed"} if self.config.sample_lines is None else None
+        config = self.config.model_dump(mode="json", exclude=whole)
         tree = {"format": FORMAT, "version": VERSION, "config": config, "tokenizer": self._engine_json}
         return json.dumps(tree | (others or {}), ensure_ascii=False, separators=(",", ":")) + "\n"
 

@@ -51,6 +51,10 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
     if config.kind not in get_args(TrainedKind):
         what = f"a vocabulary of kind {config.kind} can only be imported (attnkit import)"
         raise UsageError(what, where="vocabulary.kind", help=f"choose one of {', '.join(get_args(TrainedKind))}")
+    if config.sample_lines is not None:
+        from attnkit.text.line_sample import sample_lines  # imported here: most vocabularies need no sample
+
+        text = sample_lines(text, config.sample_lines, config.sample_seed)
     head, n_characters = [], 0
     items: Iterator[Path | str] = iter(text)
     for item in items:
