@@ -13,6 +13,7 @@ import pytest
 from attnkit.cli.main import main
 from attnkit.errors import DataError, UsageError
 from attnkit.quality.check import MIN_OCCURRENCES, check_pair
+from attnkit.quality.doctor import examine_pair
 from attnkit.quality.findings import FINDINGS, CheckReport, inflect, shorten
 from attnkit.quality.overlap import MIN_N_GRAMS, MIN_SHARED, N_GRAM, find_copies, find_seen
 from attnkit.quality.pair_filters import DuplicateFinder, PairDrops, clean_pairs
@@ -356,3 +357,32 @@ def test_the_vocab_command(tmp_path: Path, attnkit) -> None:
     assert attnkit("vocab", "a.src", "-o", "link").code == 2 and (tmp_path / "link").is_symlink()
     assert (tmp_path / "a.src").read_text().startswith("the dog")
     assert "tokens per word" in attnkit("vocab", "a.src", "-o", "v.json", "--kind", "word").out
+
+
+def shards(folder: Path, sides: tuple[list[list[str]], list[list[str]]]) -> tuple[Path, Path]:
+    for side, files in zip(("src", "tgt"), sides, strict=True):
+        (folder / side).mkdir(parents=True)
+        for number, lines in enumerate(files):
+            (folder / side / f"part-{number}").write_text("".join(f"{line}\n" for line in lines))
+    return folder / "src", folder / "tgt"
+
+
+@pytest.mark.parametrize(
+    ("cuts", "expected"),
+    [((20, 40, 60), None), ((20, 35, 60), (2, 36)), ((0, 40, 60), (2, 1)), ((20, 60, 60), (2, 41)), ((30, 60), None)],
+)
+def test_shards_of_unequal_lengths_are_found(
+    cuts: tuple[int, ...], expected: tuple[int, int] | None, tmp_path: Path
+) -> None:
+    """The source is cut after 20 and 40 lines; both sides have 60 in all. Shards of other numbers are not compared."""
+    pair = shards(
+        tmp_path / "shards",
+        ([SRC[:20], SRC[20:40], SRC[40:]], [TGT[begin:end] for begin, end in zip((0, *cuts), cuts, strict=False)]),
+    )
+    report = check_pair(*pair)
+    found = summary(report)
+    assert found == ({} if expected is None else {("unequal_shards", "pair"): expected}) and report.trainable
+    if expected is not None:
+        assert examine_pair(*pair).verdict.startswith(
+            f"2 shards have other numbers of lines on the two sides: from line {expected[1]}"
+        )

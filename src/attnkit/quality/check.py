@@ -1,12 +1,14 @@
 """Checks of two line-aligned files, line by line and pair by pair."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 
+from attnkit.errors import DataError
 from attnkit.protocols import UNK_ID
 from attnkit.quality.damage import find_damage, has_word
 from attnkit.quality.findings import FATAL, FINDINGS, MIN_OCCURRENCES, SIDES, CheckReport, Finding, OthersName, Side
@@ -14,8 +16,9 @@ from attnkit.quality.overlap import MIN_SHARED, find_copies, find_seen
 from attnkit.quality.pair_filters import DuplicateFinder, Fault, LengthRatioFilter, Pair
 from attnkit.quality.repetition import MIN_REPEATS, fold, has_repeats
 from attnkit.text.config import CheckConfig
-from attnkit.text.lines import LineReader, check_not_streams, open_binary, read_lines
+from attnkit.text.lines import LineReader, check_not_streams, count_lines, open_binary, read_lines
 from attnkit.text.parallel import first_suspicious_line, to_the_end
+from attnkit.text.sources import find_source
 from attnkit.text.tokenizer import Tokenizer
 
 BATCH = 4096  #: pairs encoded at once
@@ -57,6 +60,13 @@ def check_pair(
     return inspection.report
 
 
+def _count_lines(path: Path) -> int:
+    """Return the number of lines of a readable file, which may be empty."""
+    with suppress(DataError):
+        return count_lines(path)
+    return 0
+
+
 class _Inspection:
     """State of a check of two files: the report and the findings so far."""
 
@@ -94,6 +104,7 @@ class _Inspection:
                 findings["empty", side].add(None, "")
         if n_src != n_tgt and n_src and n_tgt:
             self._note_pairs("mismatch", abs(n_src - n_tgt), first_suspicious_line(*self._paths))
+        self._compare_shards()
         if not n_kept:
             findings["nothing_left", "pair"].add(None, "", count=min(n_src, n_tgt))
         repeated = pairs.repeats()
@@ -107,6 +118,20 @@ class _Inspection:
                 findings["boilerplate", side].add(line, self._pair_at(line)[number], count=len(frequent))
         if sources is not None:
             self._compare(pairs, sources, others)
+
+    def _compare_shards(self) -> None:
+        """Record shards of the two sides that differ in their numbers of lines."""
+        sources = [find_source(path) for path in self._paths]
+        files = [source.files if source is not None and source.field is None else () for source in sources]
+        if len(files[0]) != len(files[1]) or len(files[0]) < 2:
+            return
+        line = 1
+        for shards in zip(*files, strict=True):
+            n_src, n_tgt = map(_count_lines, shards)
+            if n_src != n_tgt:
+                names = f"{shards[0].name}: {n_src:,}", f"{shards[1].name}: {n_tgt:,}"
+                self.findings["unequal_shards", "pair"].add(line + min(n_src, n_tgt), names)
+            line += n_src
 
     def _compare(self, pairs: DuplicateFinder, sources: DuplicateFinder, others: Sequence[Path]) -> None:
         """Record what these files share with others."""

@@ -20,6 +20,7 @@ _CHOICE = re.compile(r"\[([^|\]]*)\|([^|\]]*)\]")
 _PAIR: tuple[Side, ...] = ("pair",)
 FINDINGS: dict[str, tuple[str, tuple[Side, ...]]] = {
     "mismatch": ("[line|lines] without a partner", _PAIR),
+    "unequal_shards": ("[shard has|shards have] other numbers of lines on the two sides", _PAIR),
     "empty": ("no lines", SIDES),
     "nothing_left": ("[pair|pairs], none usable for training", _PAIR),
     "undecodable": ("[line|lines] with bytes that are not UTF-8", SIDES),

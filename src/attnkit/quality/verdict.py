@@ -91,6 +91,10 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
             side = "" if found.side == "pair" else f"{found.side} "
             wrong: Severity = "stop" if name == "other_side" and found.count >= COPIED_SHARE * n else "warning"
             return wrong, f"{found.count:,} {side}{found.described} ({_percent(found.count, n)}).", clean
+    if "unequal_shards" in by_name:
+        found = by_name["unequal_shards"]
+        text = f"{found.count:,} {found.described}: from line {found.first_line:,} on, pairs may be misaligned."
+        return "warning", text, (*clean, "--realign")
     if "few" in by_name:
         return "warning", f"{by_name['few'].count:,} {by_name['few'].described}: expect a weak model.", ()
     if report.separation is None:
