@@ -92,9 +92,10 @@ class PackedLayers:
         return int(table.ctypes.data)
 
     def _pack_layer(self, name: str, parts: Sequence[str]) -> None:
-        for part in parts:
+        for before, part in zip((None, *parts), parts, strict=False):
             if part == "feed_forward":
-                self._pack_feed_forward(f"{name}.{part}")
+                last = part if self.sizes.norm == "pre" else before
+                self._pack_feed_forward(f"{name}.{part}", f"{name}.around_{last}.norm")
             else:
                 self._pack_attention(f"{name}.{part}", is_cross=part == "cross")
             if self.skips_norm and not self._norms:
@@ -142,8 +143,14 @@ class PackedLayers:
             wholes.append(np.concatenate(parts))
         return wholes[0], wholes[1][:, 0]
 
-    def _pack_feed_forward(self, name: str) -> None:
+    def _pack_feed_forward(self, name: str, norm: str) -> None:
+        """Pack a feed-forward sublayer, whose inputs come from a norm."""
         weight, bias = self._named(f"{name}.up")
+        back, back_bias = self._named(f"{name}.down")
+        has_zeros = self.sizes.activation == "relu" and not self.gated
+        if has_zeros and GROUP[self.precision] > 1:
+            order = np.argsort(self._expected(weight, bias, norm))
+            weight, bias, back = weight[order], bias[order], back[:, order]
         if self.gated:
             parts = ((weight, bias), self._named(f"{name}.gate"))
             n = 2 * self.d_inner  # the gates are the columns from F on
@@ -151,7 +158,16 @@ class PackedLayers:
             for begin, (own, own_bias) in zip((0, self.d_inner), parts, strict=True):
                 weight[begin : begin + len(own)], bias[begin : begin + len(own)] = own, own_bias
         self._pack(weight, bias)
-        self._pack(*self._named(f"{name}.down"), non_negative=self.sizes.activation == "relu" and not self.gated)
+        self._pack(back, back_bias, non_negative=has_zeros)
+
+    def _expected(self, weight: NDArray[np.float32], bias: NDArray[np.float32], norm: str) -> NDArray[np.float32]:
+        """Return the mean of each output of a map of normed inputs, in standard deviations.
+
+        Units that ReLU mostly makes zero are then neighbours: the product leaves out groups of zeros.
+        """
+        scale = self._weights[f"{norm}.weight"]
+        mean: NDArray[np.float32] = weight @ self._bias(norm, len(scale)) + bias
+        return mean / (np.linalg.norm(weight * scale, axis=1) + 1e-9)
 
     def _named(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return a weight and its bias."""
