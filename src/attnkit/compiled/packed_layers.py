@@ -166,8 +166,9 @@ class PackedLayers:
         Units that ReLU mostly makes zero are then neighbours: the product leaves out groups of zeros.
         """
         scale = self._weights[f"{norm}.weight"]
-        mean: NDArray[np.float32] = weight @ self._bias(norm, len(scale)) + bias
-        return mean / (np.linalg.norm(weight * scale, axis=1) + 1e-9)
+        mean = weight @ self._bias(norm, len(scale)) + bias
+        expected: NDArray[np.float32] = mean / (np.linalg.norm(weight * scale, axis=1) + 1e-9)
+        return expected
 
     def _named(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return a weight and its bias."""
