@@ -161,7 +161,7 @@ class PackedLayers:
         self._pack(back, back_bias, non_negative=has_zeros)
 
     def _expected(self, weight: NDArray[np.float32], bias: NDArray[np.float32], norm: str) -> NDArray[np.float32]:
-        """Return the mean of each output of a map of normed inputs, in standard deviations.
+        """Return the mean of each output of a normed input, in standard deviations.
 
         Units that ReLU mostly makes zero are then neighbours: the product leaves out groups of zeros.
         """
