@@ -34,7 +34,9 @@ def command(
     max_texts: Annotated[int, Option(min=1, max=1 << 20, help="Maximum lines of a request.")] = 512,
     max_characters: Annotated[int, Option(min=1, max=1 << 26, help="Maximum characters of a request.")] = 100_000,
     max_waiting: Annotated[int, Option(min=1, max=1 << 24, help="Lines that may wait before requests get 503.")] = 4096,
-    max_waiting_characters: Annotated[int, Option(min=1, max=1 << 30, help="Characters that may wait.")] = 1_000_000,
+    max_wait: Annotated[
+        float, Option(min=0.1, help="Seconds that a line may take while others wait; requests that would are refused.")
+    ] = 10.0,
     max_beam_size: Annotated[int, Option(min=1, max=1024, help="Maximum beam size of a request.")] = 16,
     request_seconds: Annotated[float, Option(min=0.1, help="Seconds until a request is answered with 504.")] = 60.0,
     access_log: Annotated[bool, Option(help="Log the line of each request, without text, to standard error.")] = False,
@@ -75,7 +77,7 @@ def command(
         max_texts=max_texts,
         max_characters=max_characters,
         max_waiting=max_waiting,
-        max_waiting_characters=max_waiting_characters,
+        max_wait=max_wait,
         max_beam_size=max_beam_size,
         seconds=request_seconds,
     )

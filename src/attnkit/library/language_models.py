@@ -87,6 +87,7 @@ class MaskedLM:
         self._opened = opened
         self._filler = FillMaskPipeline(opened)
         self.tokenizer = self._filler.tokenizer
+        self._stops: StopFlags | None = None
 
     @classmethod
     @checked
@@ -136,7 +137,14 @@ class MaskedLM:
         texts = list(lines)
         if any(MASK in line for line in texts):
             raise DataError(f"a text to be scored contains {MASK}", help=f"fill {MASK} first")
-        return score_texts(self._opened, texts)
+        return score_texts(self._opened, texts, self._stops)
+
+    def set_stops(self, stops: StopFlags | None) -> None:
+        """Let flags end lines of the calls of ``score`` from now on, between batches; None: no longer.
+
+        Another thread sets them while a call runs. Lines count from 0 in each call; a stream needs a single flag.
+        """
+        self._stops = stops
 
     @checked
     def score_stream(self, lines: Iterable[str]) -> Iterator[TextScore]:
@@ -246,9 +254,9 @@ class CausalLM:
 
     @checked
     def set_stops(self, stops: StopFlags | None) -> None:
-        """Let flags end prompts of the calls of ``generate`` from now on; None: no longer.
+        """Let flags end prompts of ``generate`` and lines of ``score`` from now on; None: no longer.
 
-        Another thread sets them while a call runs. Prompts count from 0 in each call.
+        Another thread sets them while a call runs. Prompts count from 0 in each call; a stream needs a single flag.
         """
         self._stops = stops
 
@@ -305,7 +313,7 @@ class CausalLM:
         Raises:
             DataError: a line has too many tokens.
         """
-        return score_texts(self._opened, list(lines))
+        return score_texts(self._opened, list(lines), self._stops)
 
     @checked
     def score_stream(self, lines: Iterable[str]) -> Iterator[TextScore]:

@@ -335,7 +335,8 @@ class Translator:
         self._set((), None)
         sides = windows(single_lines(sources), single_lines(targets))
         pairs = (pair for both in sides for pair in zip(*both, strict=True))
-        return score_pairs(self._pipeline.runs[0], scorer, device, pairs, tag=self._pipeline.tag)
+        run, tag, stops = self._pipeline.runs[0], self._pipeline.tag, self._pipeline.stops
+        return score_pairs(run, scorer, device, pairs, tag=tag, stops=stops)
 
 
 def _attention(line: TranslatedLine, source_tokens: list[list[str]]) -> TranslationAttention:

@@ -258,7 +258,8 @@ class Service:
         check_key(request, self.key)
         found = []
         for model in self.models.by_name.values():
-            summary = {key: value for key, value in model.model.summary.to_dict().items() if key != "path"}
+            summary = model.model.summary.to_dict()
+            summary = {key: value for key, value in summary.items() if key not in ("path", "languages")}
             languages = dict(zip(("source_lang", "target_lang"), model.spec.languages or (), strict=False))
             found.append({"name": model.name, **languages, **summary})
         return Response(to_json({"models": found}), media_type="application/json")

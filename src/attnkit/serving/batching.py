@@ -8,6 +8,7 @@ not keep a short one waiting. Each line's result is independent of its batch, as
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -29,6 +30,8 @@ class Worker(NamedTuple):
     n_threads: int  #: how many of the model's threads this batch may keep busy, so that none is without work
 
 
+SURE = 0.9  #: part of the longest wait up to which requests are taken: the speed is estimated
+PARTS = 4  #: into which a batch divides the longest wait, at least
 NICER = 5  #: by how much threads of a model give way to that of requests (Linux)
 Compute = Callable[[list[Any], Any, Worker, StopFlags], Sequence[Any]]
 """Function from items and options to results, one each. A flag that is set ends the search of its item."""
@@ -43,9 +46,46 @@ class _Waiting:
     results: list[Any]
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[list[Any]]
-    n_left: int = 0  #: items without a result
-    deadline: float = 0.0
+    n_left: int  #: items without a result
+    since: float
     is_dropped: bool = False
+
+
+@dataclass(eq=False)
+class _Running:
+    """A batch that a thread computes."""
+
+    requests: list[_Waiting]  #: of each item
+    stops: StopFlags
+    n_characters: int
+    began: float
+
+
+class _Pace:
+    """Recent speed of one thread: batches count less with each that follows."""
+
+    KEPT = 0.9  #: of the weight of earlier batches
+
+    def __init__(self) -> None:
+        self._seconds = self._n_lines = self._n_characters = 0.0
+
+    def add(self, seconds: float, n_lines: int, n_characters: int) -> None:
+        """Count a batch."""
+        self._seconds = self.KEPT * self._seconds + seconds
+        self._n_lines = self.KEPT * self._n_lines + n_lines
+        self._n_characters = self.KEPT * self._n_characters + n_characters
+
+    def of(self, n_characters: float) -> float:
+        """Return the seconds that so many characters take; 0 before the first batch."""
+        return n_characters * self._seconds / max(1.0, self._n_characters)
+
+    def of_lines(self, n: int) -> float:
+        """Return the seconds that so many lines take, of those of late; 0 before the first batch."""
+        return n * self._seconds / max(1.0, self._n_lines)
+
+    def characters_in(self, seconds: float) -> float:
+        """Return the number of characters that so many seconds are enough for."""
+        return seconds * self._n_characters / self._seconds if self._seconds else math.inf
 
 
 @dataclass
@@ -71,7 +111,8 @@ class Batcher:
         self._n_waiting = 0
         self._n_characters = 0  #: of the items that wait
         self._n_free = 0  #: threads without a batch
-        self._running: list[tuple[list[_Waiting], StopFlags]] = []  #: requests of the items of each running batch
+        self._running: list[_Running] = []
+        self._pace = _Pace()
         self._threads = [
             threading.Thread(target=self._serve, args=(number,), name=f"attnkit-{name}-{number}", daemon=True)
             for number in range(n_threads)
@@ -99,17 +140,18 @@ class Batcher:
         if not items:
             return []
         loop = asyncio.get_running_loop()
-        request = _Waiting(deque(enumerate(items)), options, [None] * len(items), loop, loop.create_future())
-        request.n_left, request.deadline = len(items), time.monotonic() + self._limits.seconds
+        n, now = len(items), time.monotonic()
+        request = _Waiting(deque(enumerate(items)), options, [None] * n, loop, loop.create_future(), n, now)
         with self._changed:
             if self._is_closed:
                 raise RefusedError(503, "the service is shutting down", {"Retry-After": "5"})
-            n_lines, n_characters = self._n_waiting + len(items), self._n_characters + count_characters(items)
-            if n_lines > self._limits.max_waiting or n_characters > self._limits.max_waiting_characters:
-                raise busy(self._seconds_of_queue())
+            n_lines, n_characters = self._n_waiting + n, self._n_characters + count_characters(items)
+            is_full = n_lines > self._limits.max_waiting or n_characters > self._limits.max_waiting_characters
+            if is_full or self._is_late(n_characters):
+                raise busy(self._seconds_of(self._n_characters))
             self._n_waiting, self._n_characters = n_lines, n_characters
             self._waiting.append(request)
-            self._changed.notify(len(items))
+            self._changed.notify(n)
         timer = loop.call_later(self._limits.seconds, self._give_up, request)
         try:
             return await request.done
@@ -118,9 +160,30 @@ class Batcher:
             if request.n_left:
                 self._drop(request)
 
-    def _seconds_of_queue(self) -> float:
-        """Estimate how long the queue takes at the speed so far."""
-        return self._n_waiting * self.counts.seconds / max(1, self.counts.n_lines) / len(self._threads)
+    def _seconds_of(self, n_characters: float) -> float:
+        """Estimate how long it takes until a thread is free, and all threads have computed so many characters."""
+        now = time.monotonic()
+        left = [max(0.0, self._pace.of(one.n_characters) - (now - one.began)) for one in self._running]
+        until_free = min(left) if len(left) == len(self._threads) else 0.0
+        return until_free + self._pace.of(n_characters) / len(self._threads)
+
+    def _characters_of_a_batch(self) -> float:
+        """Return how many characters a batch may have, so that who comes next waits for a part of the bound alone."""
+        return min(self._limits.batch_characters, self._pace.characters_in(self._limits.max_wait / PARTS))
+
+    def _is_late(self, n_characters: int) -> bool:
+        """Return whether a request would be late that makes so many characters wait.
+
+        A line of it is taken when each request that waits has had its turn, and is done with its batch, which may be
+        full; when all of its lines are done, so is everything that waits.
+        """
+        if self._n_free > self._n_waiting:
+            return False
+        a_turn = (len(self._waiting) + 1) * self._n_characters / max(1, self._n_waiting)
+        limits = self._limits
+        of_a_batch = min(self._pace.of_lines(limits.batch_lines), self._pace.of(self._characters_of_a_batch()))
+        of_a_line = self._seconds_of(a_turn) + of_a_batch
+        return of_a_line > SURE * limits.max_wait or self._seconds_of(n_characters) > limits.seconds
 
     def _give_up(self, request: _Waiting) -> None:
         if not request.done.done():
@@ -129,14 +192,18 @@ class Batcher:
     def _drop(self, request: _Waiting) -> None:
         """Forget what is left of a request, and stop what runs: nobody waits for it."""
         with self._changed:
-            request.is_dropped = True
-            self._n_waiting -= len(request.items)
-            self._n_characters -= count_characters([item for _, item in request.items])
-            request.items.clear()
-            for requests, stops in self._running:
-                for number, other in enumerate(requests):
+            self._forget(request)
+            for running in self._running:
+                for number, other in enumerate(running.requests):
                     if other is request:
-                        stops.set(number)
+                        running.stops.set(number)
+
+    def _forget(self, request: _Waiting) -> None:
+        """Take the items of a request from the queue."""
+        request.is_dropped = True
+        self._n_waiting -= len(request.items)
+        self._n_characters -= count_characters([item for _, item in request.items])
+        request.items.clear()
 
     def close(self) -> None:
         """Take no more requests; end the threads when the queue is empty."""
@@ -148,9 +215,9 @@ class Batcher:
         """Stop what runs and forget what waits, after ``close``."""
         with self._changed:
             left = list(self._waiting)
-            for requests, stops in self._running:
-                left += requests
-                stops.set_all()
+            for running in self._running:
+                left += running.requests
+                running.stops.set_all()
             for request in dict.fromkeys(left):
                 request.is_dropped = True
                 _settle(request, RefusedError(503, "the service is shutting down", {"Retry-After": "5"}))
@@ -166,8 +233,7 @@ class Batcher:
         with self._changed:
             self._n_free += 1
             while True:
-                while self._waiting and not self._waiting[0].items:
-                    self._waiting.popleft()
+                self._refuse_late()
                 if self._waiting:
                     break
                 if self._is_closed:
@@ -178,21 +244,24 @@ class Batcher:
             n_items = sum(len(request.items) for request in chosen)
             worker = Worker(number, max(1, self._n_free // n_items))
             n_most = min(self._limits.batch_lines, -(-n_items // self._n_free))
-            batch: list[tuple[_Waiting, int, Any]] = []
-            while chosen and len(batch) < n_most:
-                for request in chosen:  # in turn
-                    batch.append((request, *request.items.popleft()))
-                    if len(batch) == n_most:
-                        break
-                chosen = [request for request in chosen if request.items]
+            batch, n_characters = _in_turn(chosen, n_most, self._characters_of_a_batch())
             self._n_free -= 1
             self._n_waiting -= len(batch)
-            self._n_characters -= count_characters([item for _, _, item in batch])
+            self._n_characters -= n_characters
             # Other options are served next, however much is left of these.
             served = {id(request) for request, _, _ in batch}
             rest = [request for request in self._waiting if request.items]
             self._waiting = deque(sorted(rest, key=lambda request: id(request) in served))
             return batch, worker
+
+    def _refuse_late(self) -> None:
+        """Forget requests without items, and refuse those that have waited too long for their first to be taken."""
+        oldest = time.monotonic() - self._limits.max_wait
+        for request in self._waiting:
+            if request.since < oldest and len(request.items) == len(request.results):
+                self._forget(request)
+                _settle(request, busy(self._seconds_of(self._n_characters)))
+        self._waiting = deque(request for request in self._waiting if request.items)
 
     def _serve(self, number: int) -> None:
         # Requests are read and refused at once, however busy the model is; threads that it starts inherit this.
@@ -216,13 +285,14 @@ class Batcher:
             batch = [entry for entry in batch if not entry[0].is_dropped]
             if not batch:
                 return
-            running = [request for request, _, _ in batch], StopFlags(len(batch))
+            items, requests = [item for _, _, item in batch], [request for request, _, _ in batch]
+            running = _Running(requests, StopFlags(len(batch)), count_characters(items), time.monotonic())
             self._running.append(running)
         try:
-            found = self.compute([item for _, _, item in batch], batch[0][0].options, worker, running[1])
+            found = self.compute(items, batch[0][0].options, worker, running.stops)
         except BaseException as error:  # whatever it is, it must not end the thread
             self._end(running)
-            requests = list(dict.fromkeys(running[0]))
+            requests = list(dict.fromkeys(requests))
             if len(requests) == 1:
                 _settle(requests[0], error=error)
                 return
@@ -235,13 +305,30 @@ class Batcher:
                 request.results[place] = result
                 request.n_left -= 1
             # Of a dropped one, parts of texts are left.
-            complete = [one for one in dict.fromkeys(running[0]) if not one.n_left and not one.is_dropped]
+            complete = [one for one in dict.fromkeys(requests) if not one.n_left and not one.is_dropped]
         for request in complete:
             _settle(request)
 
-    def _end(self, running: tuple[list[_Waiting], StopFlags]) -> None:
+    def _end(self, running: _Running) -> None:
         with self._changed:
-            self._running = [other for other in self._running if other is not running]
+            self._running.remove(running)
+            seconds = time.monotonic() - running.began
+            self._pace.add(seconds, len(running.requests), running.n_characters)
+
+
+def _in_turn(requests: list[_Waiting], n_most: int, n_characters: float) -> tuple[list[tuple[_Waiting, int, Any]], int]:
+    """Take items of each request in turn, so many at most, or characters after the first; return them and theirs."""
+    batch: list[tuple[_Waiting, int, Any]] = []
+    n_taken = 0
+    while requests:
+        for request in requests:
+            n_own = count_characters(request.items[0][1])
+            if len(batch) == n_most or (batch and n_taken + n_own > n_characters):
+                return batch, n_taken
+            batch.append((request, *request.items.popleft()))
+            n_taken += n_own
+        requests = [request for request in requests if request.items]
+    return batch, n_taken
 
 
 def count_characters(item: object) -> int:

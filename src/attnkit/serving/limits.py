@@ -18,7 +18,9 @@ class Limits:
     max_streams: int = 8  #: texts that are generated as streams at a time
     max_waiting: int = 4096  #: lines that wait for a model
     max_waiting_characters: int = 1_000_000  #: characters that wait for a model
-    batch_lines: int = 256  #: lines that a model takes at a time
+    max_wait: float = 10.0  #: seconds until a model begins with a request, and by its recent speed until a line is done
+    batch_lines: int = 64  #: lines that a model takes at a time on a CPU: more cost no less each
+    batch_characters: int = 16_384  #: characters that it takes at a time, but at least a line
     seconds: float = 60.0  #: until a request is answered
     read_seconds: float = 10.0  #: until a request has arrived
     connections: int = 2000

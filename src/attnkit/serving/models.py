@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,13 @@ from attnkit.kernels.simd.targets import Precision
 from attnkit.library.loading import CLASSES, load
 from attnkit.library.translation import Translator
 from attnkit.quality.language_names import is_language_code
-from attnkit.serving.batching import Batcher, Worker
+from attnkit.serving.batching import Batcher, Worker, count_characters
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.text.sources import language_of
 
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.*)", re.DOTALL)
 UNKNOWN = ("src", "tgt")  #: names of languages that are not known, source and target
+SLICE = 4096  #: characters of a slice of lines without a search, but at least a line
 STOPPING = 2.0  #: seconds until a stopped search ends
 
 Batched = tuple[str, Hashable]
@@ -96,7 +99,10 @@ class ServedModel:
         self._replicas = _replicas(self.model, n_threads)
         self.n_reloads = 0
         self.is_outdated = False  #: whether a newer checkpoint could not be loaded
-        self.batcher = Batcher(self._compute, limits, spec.name, n_threads)
+        assert self.model.summary is not None, "word vectors are not served"
+        n = 4 if self.model.summary.device.startswith("cuda") else 1
+        larger = replace(limits, batch_lines=n * limits.batch_lines, batch_characters=n * limits.batch_characters)
+        self.batcher = Batcher(self._compute, larger, spec.name, n_threads)
         self._reloading = threading.Lock()
 
     @property
@@ -109,8 +115,6 @@ class ServedModel:
         model = self._replicas[worker.number]
         if isinstance(model, Translator):
             model.set_threads(worker.n_threads)
-        if hasattr(model, "set_stops"):  # a model that searches
-            model.set_stops(stops)
         call, options = what
         assert isinstance(options, tuple), "sorted pairs of names and values"
         given = dict(options)
@@ -122,10 +126,11 @@ class ServedModel:
                 model.set_stops(stops.one(number))
                 found.append(WHOLE[call](model, item, given))
             return found
-        method: Callable[..., Sequence[Any]] = getattr(model, call, list)
-        if call in ("score", "predict") and items and isinstance(items[0], tuple):
-            return method(*(list(column) for column in zip(*items, strict=True)), **given)
-        return _translate(model, items, given) if call == "translate" else method(items, **given)
+        if call in STOPPING_CALLS:
+            model.set_stops(stops)
+            return STOPPING_CALLS[call](model, items, given)
+        method: Callable[..., Sequence[Any]] = getattr(model, call)
+        return compute_in_slices(lambda own: method(*_columns(own), **given), items, stops)
 
     def reload(self) -> bool:
         """Load the newest best checkpoint; return whether there was one.
@@ -151,6 +156,32 @@ def _replicas(model: Any, n_threads: int) -> list[Any]:
     return [model] if n_threads == 1 else [model.replicate() for _ in range(n_threads)]
 
 
+def compute_in_slices(
+    compute: Callable[[Sequence[Any]], Sequence[Any]], items: Sequence[Any], stops: StopFlags
+) -> list[Any]:
+    """Return the result of each item; before each slice of them, those are left out that nobody waits for.
+
+    Slices have items of similar length, as padding costs time.
+    """
+    sizes = [count_characters(item) for item in items]
+    order = sorted(range(len(items)), key=sizes.__getitem__)
+    found: list[Any] = [None] * len(items)
+    check = stops.check(range(len(items)))
+    while order:
+        n = bisect_right(list(accumulate(sizes[place] for place in order)), SLICE)
+        places, order = order[: max(1, n)], order[max(1, n) :]
+        stopped = check()
+        if left := [place for place in places if not stopped[place]]:
+            for place, result in zip(left, compute([items[place] for place in left]), strict=True):
+                found[place] = result
+    return found
+
+
+def _columns(items: Sequence[Any]) -> list[list[Any]]:
+    """Return the columns of pairs, or the items as one."""
+    return [list(column) for column in zip(*items, strict=True)] if isinstance(items[0], tuple) else [list(items)]
+
+
 def _translate(model: Any, items: Sequence[tuple[str, str]], options: Mapping[str, Any]) -> Sequence[Any]:
     """Translate lines with their prefixes."""
     prefixes = [prefix for _, prefix in items]
@@ -166,6 +197,12 @@ WHOLE: dict[str, Callable[[Any, Any, Mapping[str, Any]], Any]] = {
     "generate": lambda model, prompts, options: model.generate(prompts, **options),
 }
 """Calls of one item at a time, each the whole of a request or a document."""
+STOPPING_CALLS: dict[str, Callable[[Any, Sequence[Any], Mapping[str, Any]], Sequence[Any]]] = {
+    "translate": _translate,
+    "translate_texts": lambda model, lines, options: model.translate_texts(lines, **options),
+    "score": lambda model, items, options: model.score(*_columns(items)),
+}
+"""Calls that end lines themselves when their flags are set."""
 
 
 class Models:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attnkit.data.loader import Batching, make_batches
+from attnkit.decoding.stopping import StopCheck, StopFlags
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.io.plain_data import PlainResult
@@ -35,8 +36,10 @@ class TextScore(PlainResult):
     token_log_probs: list[float]  #: one per token, in reading order of the text
 
 
-def score_texts(opened: LoadedModel, lines: Sequence[str]) -> list[TextScore]:
+def score_texts(opened: LoadedModel, lines: Sequence[str], stops: StopFlags | None = None) -> list[TextScore]:
     """Return the score of each line; each depends only on its own line.
+
+    ``stops`` ends lines between batches: tokens that are left have zeros.
 
     Raises:
         DataError: a line has more tokens than the model has positions, or the vocabulary of a BERT has no mask.
@@ -46,20 +49,24 @@ def score_texts(opened: LoadedModel, lines: Sequence[str]) -> list[TextScore]:
     n_ends = 2 if isinstance(opened.model, Bert) else 1
     for number, row in enumerate(rows, 1):
         check_length(len(row) + n_ends, opened.config.model.max_text_length, f"line {number}")
+    check = (stops or StopFlags()).check(range(len(rows)))
     if isinstance(opened.model, Bert):
-        found = _score_by_masks(opened, rows, find_mask_token(tokenizer))
+        found = _score_by_masks(opened, rows, find_mask_token(tokenizer), check)
     else:
-        found = _score_in_order(opened, rows)
+        found = _score_in_order(opened, rows, check)
     return [
         TextScore(math.fsum(values), tokenizer.tokens(row), values) for row, values in zip(rows, found, strict=True)
     ]
 
 
-def _score_by_masks(opened: LoadedModel, rows: Sequence[list[int]], mask: int) -> list[list[float]]:
+def _score_by_masks(opened: LoadedModel, rows: Sequence[list[int]], mask: int, check: StopCheck) -> list[list[float]]:
     places = [(number, place) for number, row in enumerate(rows) for place in range(len(row))]
     scores = [[0.0] * len(row) for row in rows]
     for members in _equal_lengths([len(rows[number]) for number, _ in places]):
-        batch = [places[i] for i in members]
+        stopped = check()
+        batch = [(n, place) for n, place in map(places.__getitem__, members) if not stopped[n]]
+        if not batch:
+            continue
         inputs = [[BOS_ID, *rows[n][:place], mask, *rows[n][place + 1 :], EOS_ID] for n, place in batch]
         ids = torch.tensor(inputs, device=opened.device)  # (B, T)
         at = torch.tensor([i * ids.shape[1] + place + 1 for i, (_, place) in enumerate(batch)], device=opened.device)
@@ -71,12 +78,15 @@ def _score_by_masks(opened: LoadedModel, rows: Sequence[list[int]], mask: int) -
     return scores
 
 
-def _score_in_order(opened: LoadedModel, rows: Sequence[list[int]]) -> list[list[float]]:
+def _score_in_order(opened: LoadedModel, rows: Sequence[list[int]], check: StopCheck) -> list[list[float]]:
     step = -1 if opened.config.direction == "right-to-left" else 1
-    scores: list[list[float]] = [[] for _ in rows]
+    scores = [[0.0] * len(row) for row in rows]
     full = [number for number, row in enumerate(rows) if row]
     for members in _equal_lengths([len(rows[number]) for number in full]):
-        batch = [full[i] for i in members]
+        stopped = check()
+        batch = [number for number in map(full.__getitem__, members) if not stopped[number]]
+        if not batch:
+            continue
         read = [[BOS_ID, *rows[number][::step]] for number in batch]
         ids = torch.tensor([row[:-1] for row in read], device=opened.device)  # (B, T)
         with torch.inference_mode():

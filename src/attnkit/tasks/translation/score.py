@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from attnkit.data.loader import Batching, make_batches
+from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import DataError
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Scorer
@@ -75,13 +76,14 @@ def score_pairs(
     names: tuple[str, str] = ("source", "target"),
     segmenter: Segmenter | None = None,
     tag: Sequence[int] = (),
+    stops: StopFlags | None = None,
 ) -> Iterator[PairScore]:
     """Yield the score of each pair, in order; raise ``DataError`` for overlong lines.
 
     Nothing is truncated; an empty target consists of EOS. ``names`` are used for the two sides in error messages. A
     pair whose source the ``segmenter`` splits is scored sentence by sentence, if its target has as many sentences.
     Placeholders replace parts of the source, on both sides, if the run was trained with them. ``tag``: ids before those
-    of each source, of its target language.
+    of each source, of its target language. ``stops`` ends pairs between batches: sentences that are left count nothing.
     """
     remaining, first = iter(pairs), 1
     inline, profile = InlineText(run.config.data, run.tgt_tokenizer), run.training_profile or NO_PROFILE
@@ -96,12 +98,16 @@ def score_pairs(
         for name, side in zip(names, (src, tgt), strict=True):
             check_lengths(run, side, name, numbers)
         found: dict[int, PairScore] = {}
+        check = (stops or StopFlags()).check([number - 1 for number in numbers])
         lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
         for batch in make_batches(lengths, batching or Batching()):
+            stopped = check()
+            if not (batch := [i for i in batch if not stopped[i]]):
+                continue
             found.update(
                 zip(batch, _score(scorer, device, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True)
             )
-        scores, sources = map(found.__getitem__, range(len(src))), (ids[len(tag) :] for ids in src)
+        scores, sources = (found.get(i, PairScore(0.0, 0)) for i in range(len(src))), (ids[len(tag) :] for ids in src)
         signs = SourceSigns([pair[0] for pair in window], profile, run.src_tokenizer.normalize)
         for i, ((source, target), rows) in enumerate(zip(window, aligned, strict=True)):
             own, source_ids = list(islice(scores, len(rows))), list(islice(sources, len(rows)))
