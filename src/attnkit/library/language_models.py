@@ -140,9 +140,9 @@ class MaskedLM:
         return score_texts(self._opened, texts, self._stops)
 
     def set_stops(self, stops: StopFlags | None) -> None:
-        """Let flags end lines of the calls of ``score`` from now on, between batches; None: no longer.
+        """Let flags end lines of ``score`` from now on; None: no longer.
 
-        Another thread sets them while a call runs. Lines count from 0 in each call; a stream needs a single flag.
+        Another thread sets them while a call runs; lines end between batches. Lines count from 0 in each call; a stream needs a single flag.
         """
         self._stops = stops
 
@@ -254,7 +254,7 @@ class CausalLM:
 
     @checked
     def set_stops(self, stops: StopFlags | None) -> None:
-        """Let flags end prompts of ``generate`` and lines of ``score`` from now on; None: no longer.
+        """Let flags end prompts of ``generate`` and lines of ``score``; None: no longer.
 
         Another thread sets them while a call runs. Prompts count from 0 in each call; a stream needs a single flag.
         """

@@ -80,7 +80,7 @@ class _Pace:
         return n_characters * self._seconds / max(1.0, self._n_characters)
 
     def of_lines(self, n: int) -> float:
-        """Return the seconds that so many lines take, of those of late; 0 before the first batch."""
+        """Return the seconds that so many recent lines take; 0 before the first batch."""
         return n * self._seconds / max(1.0, self._n_lines)
 
     def characters_in(self, seconds: float) -> float:
@@ -161,14 +161,14 @@ class Batcher:
                 self._drop(request)
 
     def _seconds_of(self, n_characters: float) -> float:
-        """Estimate how long it takes until a thread is free, and all threads have computed so many characters."""
+        """Estimate in what time so many characters are computed, after what runs."""
         now = time.monotonic()
         left = [max(0.0, self._pace.of(one.n_characters) - (now - one.began)) for one in self._running]
         until_free = min(left) if len(left) == len(self._threads) else 0.0
         return until_free + self._pace.of(n_characters) / len(self._threads)
 
     def _characters_of_a_batch(self) -> float:
-        """Return how many characters a batch may have, so that who comes next waits for a part of the bound alone."""
+        """Return how many characters a batch may have to take a part of the bound."""
         return min(self._limits.batch_characters, self._pace.characters_in(self._limits.max_wait / PARTS))
 
     def _is_late(self, n_characters: int) -> bool:
@@ -255,7 +255,10 @@ class Batcher:
             return batch, worker
 
     def _refuse_late(self) -> None:
-        """Forget requests without items, and refuse those that have waited too long for their first to be taken."""
+        """Refuse requests that have waited too long for a batch to begin with them.
+
+        Those without items are forgotten.
+        """
         oldest = time.monotonic() - self._limits.max_wait
         for request in self._waiting:
             if request.since < oldest and len(request.items) == len(request.results):
@@ -317,7 +320,10 @@ class Batcher:
 
 
 def _in_turn(requests: list[_Waiting], n_most: int, n_characters: float) -> tuple[list[tuple[_Waiting, int, Any]], int]:
-    """Take items of each request in turn, so many at most, or characters after the first; return them and theirs."""
+    """Take items of each request in turn; return them and their number of characters.
+
+    Items are ``n_most`` at most. Together they have no more than ``n_characters``, but for the first.
+    """
     batch: list[tuple[_Waiting, int, Any]] = []
     n_taken = 0
     while requests:

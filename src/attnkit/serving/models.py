@@ -159,9 +159,9 @@ def _replicas(model: Any, n_threads: int) -> list[Any]:
 def compute_in_slices(
     compute: Callable[[Sequence[Any]], Sequence[Any]], items: Sequence[Any], stops: StopFlags
 ) -> list[Any]:
-    """Return the result of each item; before each slice of them, those are left out that nobody waits for.
+    """Return the result of each item, but None for those whose flag is set in time.
 
-    Slices have items of similar length, as padding costs time.
+    Flags are read before each slice. Slices have items of similar length, as padding costs time.
     """
     sizes = [count_characters(item) for item in items]
     order = sorted(range(len(items)), key=sizes.__getitem__)
