@@ -142,7 +142,8 @@ class MaskedLM:
     def set_stops(self, stops: StopFlags | None) -> None:
         """Let flags end lines of ``score`` from now on; None: no longer.
 
-        Another thread sets them while a call runs; lines end between batches. Lines count from 0 in each call; a stream needs a single flag.
+        Another thread sets them while a call runs; lines end between batches. Lines count from 0 in each call; a stream
+        needs a single flag.
         """
         self._stops = stops
 

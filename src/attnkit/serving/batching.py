@@ -255,10 +255,7 @@ class Batcher:
             return batch, worker
 
     def _refuse_late(self) -> None:
-        """Refuse requests that have waited too long for a batch to begin with them.
-
-        Those without items are forgotten.
-        """
+        """Refuse requests that waited too long for a first batch; forget empty ones."""
         oldest = time.monotonic() - self._limits.max_wait
         for request in self._waiting:
             if request.since < oldest and len(request.items) == len(request.results):
