@@ -5,5 +5,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-for _folder in ("formats", "library", "tasks"):
+for _folder in ("", "formats", "library", "tasks"):
     sys.path.append(str(Path(__file__).parents[1] / _folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import pytest
 import attnkit
 from attnkit.config.arguments import Count, _fits, _hints, checked
 from attnkit.errors import DataError, RunError, UsageError
+from shown_blocks import blocks_to_run
 
 OTHERS = {"Vectors", "Word2Vec"}
 """Their methods are as in gensim, which take words, numbers or vectors."""
@@ -33,6 +35,29 @@ def public_calls() -> Iterator[tuple[str, Callable[..., Any], Any]]:
 
 
 CALLS = {name: (call, owner) for name, call, owner in public_calls()}
+
+
+def examples() -> dict[str, str]:
+    """Return the code that the page of examples runs, by its headings."""
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "python-examples.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    return {one.split("\n")[0]: "\n".join(block.code for block in blocks_to_run(one)) for one in sections}
+
+
+def test_every_public_call_has_an_example_that_is_run() -> None:
+    """``test_documents.py`` runs them: methods below the heading of their class, functions anywhere."""
+    found = examples()
+    missing = []
+    for name in attnkit.__all__:
+        thing = getattr(attnkit, name)
+        if not inspect.isclass(thing):
+            missing += [] if re.search(rf"\battnkit\.{name}\b", "".join(found.values())) else [name]
+            continue
+        (code,) = (code for heading, code in found.items() if f"`{name}`" in heading)
+        methods = [key for key, one in inspect.getmembers(thing) if callable(one) and not key.startswith("_")]
+        used = {key: f"attnkit.{name}.load(" if key == "load" else f".{key}(" for key in methods}
+        missing += [f"{name}.{key}" for key, call in used.items() if call not in code]
+    assert missing == [] and len(found) > 9
 
 
 def sample(hint: Any) -> Any:

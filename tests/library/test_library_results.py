@@ -16,6 +16,7 @@ import pytest
 from test_library_arguments import CALLS
 
 import attnkit
+from attnkit.decoding.stopping import StopFlags
 from attnkit.tasks.translation.documents import PassageTranslation
 from attnkit.text.tokenizer import Tokenizer
 
@@ -95,6 +96,11 @@ def test_a_document_has_the_scores_and_signs_of_its_passages(trained: Path) -> N
     assert [one.source for one in text.sentences] == ["Ein Hund.", "3 4"]
     plain = json.loads(json.dumps(found.to_dict()))
     assert plain["passages"][1]["signs"] == text.signs and plain["text"] == found.text
+    flags = StopFlags(1)
+    flags.set_all()
+    translator.set_stops(flags)  # nothing is found, hence no attention to place tags by
+    assert translator.translate_document("<p>1 <b>2</b> 3</p>", "html").text.count("<b>") == 1
+    translator.set_stops(None)
     broken = translator.translate_document("<p>1 <b>2</p>", "html")
     assert len(broken.notes) == 1 and "without a partner" in broken.notes[0]
     assert translator.translate_document("1 2\n", "markdown", suppress=["9"]).text.endswith("\n")

@@ -27,7 +27,7 @@ def word_anchors(translation: TranslatedLine, tokenizer: Tokenizer) -> list[Anch
     """
     output = translation.outputs[0]
     words, sources = find_words(output.text), find_words(translation.source)
-    if output.attention is None or len(output.attention) != 1 or not sources:
+    if output.attention is None or len(output.attention) != 1 or not words or not sources:
         n = max(1, len(words))
         return [(word, len(translation.source) * k // n) for k, word in enumerate(words)]
     best = word_weights(translation, tokenizer, words, sources, np.add).argmax(1).tolist()
