@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.given = given
-        self.head = f"POST {given['path']} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
+        self.head = f"POST {given['path']} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
         self.answer: asyncio.Future[int] | None = None
         self.data = b""
 

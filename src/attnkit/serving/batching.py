@@ -31,6 +31,7 @@ class Worker(NamedTuple):
 
 
 SURE = 0.9  #: part of the longest wait up to which requests are taken: the speed is estimated
+FEW = 8  #: lines for a thread that may always wait, and that a batch may have: of fewer, each would cost more
 PARTS = 4  #: into which a batch divides the longest wait, at least
 NICER = 5  #: by how much threads of a model give way to that of requests (Linux)
 Compute = Callable[[list[Any], Any, Worker, StopFlags], Sequence[Any]]
@@ -83,9 +84,9 @@ class _Pace:
         """Return the seconds that so many recent lines take; 0 before the first batch."""
         return n * self._seconds / max(1.0, self._n_lines)
 
-    def characters_in(self, seconds: float) -> float:
-        """Return the number of characters that so many seconds are enough for."""
-        return seconds * self._n_characters / self._seconds if self._seconds else math.inf
+    def lines_in(self, seconds: float) -> float:
+        """Return how many lines, of those of late, so many seconds are enough for."""
+        return seconds * self._n_lines / self._seconds if self._seconds else math.inf
 
 
 @dataclass
@@ -167,9 +168,10 @@ class Batcher:
         until_free = min(left) if len(left) == len(self._threads) else 0.0
         return until_free + self._pace.of(n_characters) / len(self._threads)
 
-    def _characters_of_a_batch(self) -> float:
-        """Return how many characters a batch may have to take a part of the bound."""
-        return min(self._limits.batch_characters, self._pace.characters_in(self._limits.max_wait / PARTS))
+    def _lines_of_a_batch(self) -> int:
+        """Return how many lines a batch may have to take a part of the bound."""
+        lines = self._pace.lines_in(self._limits.max_wait / PARTS)
+        return int(min(self._limits.batch_lines, max(FEW, lines)))
 
     def _is_late(self, n_characters: int) -> bool:
         """Return whether a request would be late that makes so many characters wait.
@@ -181,9 +183,10 @@ class Batcher:
             return False
         a_turn = (len(self._waiting) + 1) * self._n_characters / max(1, self._n_waiting)
         limits = self._limits
-        of_a_batch = min(self._pace.of_lines(limits.batch_lines), self._pace.of(self._characters_of_a_batch()))
+        of_a_batch = min(self._pace.of_lines(self._lines_of_a_batch()), self._pace.of(limits.batch_characters))
         of_a_line = self._seconds_of(a_turn) + of_a_batch
-        return of_a_line > SURE * limits.max_wait or self._seconds_of(n_characters) > limits.seconds
+        is_late = self._n_waiting >= FEW * len(self._threads) and of_a_line > SURE * limits.max_wait
+        return is_late or self._seconds_of(n_characters) > limits.seconds
 
     def _give_up(self, request: _Waiting) -> None:
         if not request.done.done():
@@ -243,8 +246,8 @@ class Batcher:
             chosen = [request for request in self._waiting if request.options == options and request.items]
             n_items = sum(len(request.items) for request in chosen)
             worker = Worker(number, max(1, self._n_free // n_items))
-            n_most = min(self._limits.batch_lines, -(-n_items // self._n_free))
-            batch, n_characters = _in_turn(chosen, n_most, self._characters_of_a_batch())
+            n_most = min(self._lines_of_a_batch(), -(-n_items // self._n_free))
+            batch, n_characters = _in_turn(chosen, n_most, self._limits.batch_characters)
             self._n_free -= 1
             self._n_waiting -= len(batch)
             self._n_characters -= n_characters
@@ -316,7 +319,7 @@ class Batcher:
             self._pace.add(seconds, len(running.requests), running.n_characters)
 
 
-def _in_turn(requests: list[_Waiting], n_most: int, n_characters: float) -> tuple[list[tuple[_Waiting, int, Any]], int]:
+def _in_turn(requests: list[_Waiting], n_most: int, n_characters: int) -> tuple[list[tuple[_Waiting, int, Any]], int]:
     """Take items of each request in turn; return them and their number of characters.
 
     Items are ``n_most`` at most. Together they have no more than ``n_characters``, but for the first.
