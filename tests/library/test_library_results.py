@@ -13,11 +13,14 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
+from sacrebleu.metrics import CHRF
 from test_library_arguments import CALLS
 
 import attnkit
 from attnkit.decoding.stopping import StopFlags
+from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.translation.documents import PassageTranslation
+from attnkit.tasks.translation.stream import TranslateRequest, load_translator, translate_source
 from attnkit.text.tokenizer import Tokenizer
 
 PLAIN = {str, float, int, list, dict, tuple, Path, type(None), np.ndarray, np.float32, np.dtype, Any, Tokenizer}
@@ -104,3 +107,72 @@ def test_a_document_has_the_scores_and_signs_of_its_passages(trained: Path) -> N
     broken = translator.translate_document("<p>1 <b>2</p>", "html")
     assert len(broken.notes) == 1 and "without a partner" in broken.notes[0]
     assert translator.translate_document("1 2\n", "markdown", suppress=["9"]).text.endswith("\n")
+
+
+def test_scores_of_sentences_are_those_of_sacrebleu() -> None:
+    hyps, refs = ["the dog runs fast", "a cat"], ["the dog runs very fast", "a cat sleeps"]
+    found = attnkit.score_bleu(hyps, refs, metric="chrf", chrf_word_order=2, sentences=True)
+    reference = CHRF(word_order=2, eps_smoothing=False)
+    assert found.sentences == pytest.approx(
+        [reference.sentence_score(hyp, [ref]).score for hyp, ref in zip(hyps, refs, strict=True)]
+    )
+    assert found.score == pytest.approx(reference.corpus_score(hyps, [refs]).score) and found.name == "chrF2++"
+    assert "sentences" not in attnkit.score_bleu(hyps, refs).to_dict()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_options_of_checks_and_cleanings(trained: Path, workshop: Any, tmp_path: Path) -> None:
+    src, tgt = workshop.file("train.src"), workshop.file("train.tgt")
+    attnkit.vocab(src, tmp_path / "vocabulary.json", settings={"kind": "char"})
+    checked = attnkit.check(src, tgt, valid_src=src, valid_tgt=tgt, vocab=tmp_path / "vocabulary.json")
+    assert checked.src_unknown_rate is not None
+    assert [one.name for one in checked.findings if "overlap" in one.name or "validation" in one.text]
+    with pytest.raises(UsageError, match="valid_tgt needs valid_src"):
+        attnkit.check(src, tgt, valid_tgt=tgt)
+    with pytest.raises(UsageError, match="unknown language code 'english'"):
+        attnkit.check(src, tgt, src_lang="english")
+    with pytest.raises(UsageError, match="exclude each other"):
+        attnkit.check(src, tgt, train_src=src, valid_src=src)
+    lines = src.read_text().splitlines()
+    (tmp_path / "test").write_text("\n".join(lines[:5]) + "\n")
+    plain = attnkit.clean(src, tgt, tmp_path / "plain")
+    without = attnkit.clean(src, tgt, tmp_path / "without", test=[tmp_path / "test"])
+    assert without.kept < plain.kept and sum(without.dropped.values()) > sum(plain.dropped.values())
+    with pytest.raises(DataError, match="no pair is left") as error:
+        attnkit.clean(src, tgt, tmp_path / "scored", run=trained, settings={"min_log_prob": -1e-6})
+    assert "dropped as low_log_prob" in str(error.value.help)
+    with pytest.raises(UsageError, match="require each other"):
+        attnkit.clean(src, tgt, tmp_path / "none", run=trained)
+    attnkit.align(src, tgt, output=tmp_path / "all")
+    attnkit.align(src, tgt, output=tmp_path / "one", best=1)
+    words = [(tmp_path / name).read_text().splitlines() for name in ("all", "one")]
+    assert len({line.split("\t")[0] for line in words[1]}) == len(words[1]) < len(words[0])
+
+
+def test_options_of_loading(trained: Path, workshop: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a dictionary requires replace_unknowns"):
+        attnkit.Translator.load(trained, dictionary=tmp_path / "words")
+    with pytest.raises(RunError, match="no such run folder"):
+        attnkit.load(trained, device="cpu", adapter=tmp_path / "none")
+    attnkit.align(workshop.file("train.src"), workshop.file("train.tgt"), output=tmp_path / "lexicon", run=trained)
+    lines = ["1 2 3", "4 5"]
+    plain, short = (
+        attnkit.Translator.load(trained, device="cpu", shortlist=path) for path in (None, tmp_path / "lexicon")
+    )
+    assert short._pipeline.shortlist is not None and plain._pipeline.shortlist is None
+    assert [len(found) for found in short.translate_texts(lines)] == [1, 1]
+    assert short.replicate().translate_texts(lines) == short.translate_texts(lines)
+
+
+def test_protected_lines_are_those_of_the_command(trained: Path, tmp_path: Path) -> None:
+    translator = attnkit.Translator.load(trained, device="cpu")
+    lines = ["1 2 https://example.org/a", "", "<b>3</b> 4"]
+    found = translator.translate_protected(lines)
+    assert [one.source for one in found] == lines and [one.line for one in found] == [1, 2, 3]
+    assert "https://example.org/a" in found[0].text and found[0].sentences[0].restored and found[1].text == ""
+    assert found[2].text.count("<b>") == found[2].text.count("</b>") == 1
+    request = TranslateRequest([trained], tmp_path / "lines", protect=True, device="cpu")
+    opened = load_translator(request, print)
+    (tmp_path / "lines").write_text("\n".join(lines) + "\n")
+    groups = translate_source(opened, request, print, lambda n: None)
+    assert [text for _, texts in groups for text in texts] == [one.text for one in found]

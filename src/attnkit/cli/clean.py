@@ -15,7 +15,6 @@ from attnkit.progress import console
 from attnkit.quality.config import CleanConfig
 
 if TYPE_CHECKING:
-    from attnkit.quality.clean_filters import Score
     from attnkit.quality.clean_output import CleanReport
 
 DEFAULT = CleanConfig()
@@ -85,45 +84,19 @@ def command(
     }  # fmt: skip
     flags = {name: f"--{name.replace('_', '-')}" for name in given}
     config = validate(CleanConfig, given, flags)
-    scored_by = f"{weights_of(run)}{' ' * bool(tgt_lang)}{tgt_lang or ''}" if run is not None else ""
+    score, scored_by = None, ""
+    if run is not None:
+        from attnkit.tasks.translation.pair_scorer import open_pair_scorer  # imports torch
+
+        score, scored_by = open_pair_scorer(run, tgt_lang, console.warn)
     request = CleanRequest(src, tgt, output, config, overwrite, scored_by, tuple(test or ()), processes)
     with console.StatusLine() as status:
 
         def progress(n_lines: int) -> None:
             status.update(f"{n_lines:,} source lines done" if n_lines else "judging the alignment")
 
-        report = clean(request, scorer(run, tgt_lang) if run is not None else None, progress)
+        report = clean(request, score, progress)
     console.result(dumps(asdict(report), indent=1) if json else as_text(report, output))
-
-
-def weights_of(run: Path) -> str:
-    """Return the checksum of a run's weights, by which a resumed job knows its model."""
-    from attnkit.checkpoints.adapters import fingerprint_of
-    from attnkit.checkpoints.run_folder import RunFolder
-
-    return fingerprint_of(RunFolder(run).checkpoint()[0])
-
-
-def scorer(run: Path, tgt_lang: str | None) -> Score:
-    """Return the function that scores pairs by a run, into one of its languages."""
-    from attnkit.tasks.translation.engines import EngineSearch
-    from attnkit.tasks.translation.ensemble import target_tag
-    from attnkit.tasks.translation.loading import open_run
-    from attnkit.tasks.translation.score import score_pairs
-    from attnkit.text.tags import tag_ids
-
-    opened = open_run(run, None)
-    for warning in opened.warnings:
-        console.warn(warning)
-    tag = tag_ids(opened.src_tokenizer, target_tag(opened, tgt_lang))
-    searcher = EngineSearch([opened], "auto", "float32", notify=console.warn)
-    scorer, device = searcher.load_scorer()
-
-    def score(sources: list[str], targets: list[str]) -> list[float]:
-        found = score_pairs(opened, scorer, device, zip(sources, targets, strict=True), tag=tag)
-        return [one.log_prob / one.n_tokens for one in found]
-
-    return score
 
 
 def as_text(report: CleanReport, output: Path) -> str:

@@ -124,6 +124,7 @@ def attend(
     beam_size: Count | None = None,
     checkpoint: str | None = None,
     device: str = "auto",
+    tgt_lang: str | None = None,
 ) -> AttentionMaps:
     """Return all attention weights of a translator, BERT, GPT or classifier.
 
@@ -135,6 +136,7 @@ def attend(
         beam_size: of the translation; None: the run's.
         checkpoint: ``best``, ``last``, ``averaged`` or ``step-N``; None: the best.
         device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
+        tgt_lang: target language of a translator with several.
 
     Raises:
         RunError: the run is missing or damaged, or its model has no attention.
@@ -144,7 +146,7 @@ def attend(
     from attnkit.analysis.attention import extract_attention
     from attnkit.analysis.attention_request import AttentionQuery
 
-    query = AttentionQuery(Path(run), list(lines), targets, pairs, beam_size, checkpoint, device)
+    query = AttentionQuery(Path(run), list(lines), targets, pairs, beam_size, checkpoint, device, tgt_lang)
     return _gathered(extract_attention(query), every=False)
 
 
@@ -160,6 +162,7 @@ def compare_alignments(
     targets: Sequence[str] = (),
     checkpoint: str | None = None,
     device: str = "auto",
+    tgt_lang: str | None = None,
 ) -> AttentionMaps:
     """Compare alignment functions on the queries and keys of one translator.
 
@@ -176,6 +179,7 @@ def compare_alignments(
         targets: translations of the lines; empty: the model translates them.
         checkpoint: ``best``, ``last``, ``averaged`` or ``step-N``; None: the best.
         device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
+        tgt_lang: target language of a translator with several.
 
     Raises:
         RunError: the run is missing or damaged, or its model has no attention.
@@ -186,7 +190,7 @@ def compare_alignments(
     from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
 
     check_alignments(alignments)
-    query = AttentionQuery(Path(run), list(lines), targets, (), None, checkpoint, device)
+    query = AttentionQuery(Path(run), list(lines), targets, (), None, checkpoint, device, tgt_lang)
     return _gathered(compare_functions(query, FunctionChoice(alignments, distribution, seed), layer), every=True)
 
 

@@ -24,6 +24,11 @@ def paths_of(files: Files) -> list[Path]:
     return [Path(files)] if isinstance(files, str | Path) else [Path(path) for path in files]
 
 
+def as_path(path: str | Path | None) -> Path | None:
+    """Return a path, or None for none."""
+    return None if path is None else Path(path)
+
+
 def lines_of(text: Text) -> list[str]:
     """Return the lines of a text; raise ``DataError`` if its file is not UTF-8."""
     return list(read_lines(Path(text))) if isinstance(text, str | Path) else list(text)

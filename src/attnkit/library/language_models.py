@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from attnkit.engine.search_backend import exclude_padding_ids
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.kernels.simd.targets import Precision
-from attnkit.library.files import warn, windows
+from attnkit.library.files import as_path, warn, windows
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.fill_mask import FilledText, FillMaskPipeline
@@ -40,11 +40,18 @@ Floats = npt.NDArray[np.float32]
 
 
 def open_model(
-    run: str | Path, task: str, device: str, precision: Precision, threads: int | None, checkpoint: str | None
+    run: str | Path,
+    task: str,
+    device: str,
+    precision: Precision,
+    threads: int | None,
+    checkpoint: str | None,
+    adapter: str | Path | None = None,
 ) -> tuple[LoadedModel, RunSummary]:
     """Load a run of a task, its encoder in a precision; return it with its summary."""
     set_threads(threads)
-    opened = load_model(Path(run), task, device=device, checkpoint=checkpoint, warn=warn)
+    options: dict[str, Any] = {"device": device, "checkpoint": checkpoint, "adapter": as_path(adapter)}
+    opened = load_model(Path(run), task, warn=warn, **options)
     compiled = precision != "float32" and task != "clm"
     if compiled:
         set_precision(opened, precision, warn)
@@ -139,6 +146,7 @@ class MaskedLM:
             raise DataError(f"a text to be scored contains {MASK}", help=f"fill {MASK} first")
         return score_texts(self._opened, texts, self._stops)
 
+    @checked
     def set_stops(self, stops: StopFlags | None) -> None:
         """Let flags end lines of ``score`` from now on; None: no longer.
 
@@ -207,15 +215,19 @@ class CausalLM:
         engine: Engine = "auto",
         threads: Count | None = None,
         checkpoint: str | None = None,
+        adapter: str | Path | None = None,
+        window: Annotated[int, 2] | None = None,
     ) -> CausalLM:
         """Load a run of ``pretrain-clm`` or ``import``.
+
+        ``adapter`` is the run of an adapter of it, ``window`` the context in tokens; None: that of training.
 
         Raises:
             RunError: the run is missing, damaged or of another task.
             UsageError: the engine or the precision is not available for the model or the device.
         """
-        opened, summary = open_model(run, "clm", device, precision, threads, checkpoint)
-        generator = Generator(opened, search_config({}), engine=engine, precision=precision, notify=warn)
+        opened, summary = open_model(run, "clm", device, precision, threads, checkpoint, adapter)
+        generator = Generator(opened, search_config({}), window, engine=engine, precision=precision, notify=warn)
         chosen = "torch" if generator.compiled is None else "compiled"
         return cls(opened, replace(summary, engine=chosen), generator)
 

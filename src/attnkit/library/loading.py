@@ -47,6 +47,7 @@ def load(
     engine: Engine = "auto",
     threads: Count | None = None,
     checkpoint: str | None = None,
+    adapter: str | Path | None = None,
     tgt_lang: str | None = None,
 ) -> Loaded:
     """Load a run as the class of its task; several translators are an ensemble.
@@ -61,6 +62,7 @@ def load(
         engine: of translators and generators: compiled loops (CPU) or torch; ``auto``: compiled loops if possible.
         threads: None takes all CPUs.
         checkpoint: ``best``, ``last``, ``averaged`` or ``step-N``; None: the best.
+        adapter: run of an adapter of a translator or a generator.
         tgt_lang: target language of a translator that has several, e.g. ``de``.
 
     Raises:
@@ -77,7 +79,9 @@ def load(
     if task != "word2vec":
         given |= {"device": device, "precision": precision, "threads": threads}
     if task in ("translation", "clm"):
-        given["engine"] = engine
+        given |= {"engine": engine, "adapter": adapter}
+    elif adapter is not None:
+        raise UsageError(f"a run of task '{task}' has no adapter", where="adapter", help="leave it out")
     elif engine != "auto":
         raise UsageError(f"a run of task '{task}' has no choice of engine", where="engine", help="leave it out")
     if task == "translation":

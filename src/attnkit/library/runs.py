@@ -10,6 +10,7 @@ from attnkit.analysis.run_table import RunRow, SortKey
 from attnkit.config.arguments import Count, checked
 from attnkit.errors import UsageError
 from attnkit.formats.exportable import Quantization
+from attnkit.library.files import warn
 from attnkit.metrics.bleu import PairedTestName
 
 if TYPE_CHECKING:
@@ -230,7 +231,14 @@ def sweep(file: str | Path, output: str | Path, *, jobs: Count = 1, quiet: bool 
 
 @checked
 def compare_lm(
-    bert: str | Path, gpt: str | Path, text: str, *, top: Count = 3, device: str = "auto"
+    bert: str | Path,
+    gpt: str | Path,
+    text: str,
+    *,
+    top: Count = 3,
+    device: str = "auto",
+    threads: Count | None = None,
+    checkpoint: str | None = None,
 ) -> tuple[PositionPrediction, PositionPrediction]:
     """Return the predictions of BERT and GPT at each position of a text.
 
@@ -238,6 +246,8 @@ def compare_lm(
         DataError: the text is blank, contains a mask, or is too long for a model.
         RunError: the runs are not one BERT and one GPT.
     """
+    from attnkit.runtime.devices import set_threads
     from attnkit.tasks.language_modeling.compare import compare
 
-    return compare((Path(bert), Path(gpt)), text, top, device=device)
+    set_threads(threads)
+    return compare((Path(bert), Path(gpt)), text, top, device=device, checkpoint=checkpoint, warn=warn)

@@ -11,7 +11,7 @@ from attnkit.config.arguments import Count, checked
 from attnkit.decoding.config import SearchArguments, check_search_options
 from attnkit.engine.engine_choice import Engine
 from attnkit.kernels.simd.targets import Precision
-from attnkit.library.files import warn
+from attnkit.library.files import as_path, warn
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
 from attnkit.tasks.translation.segmenting import SplitPolicy
@@ -36,6 +36,7 @@ def back_translate(
     engine: Engine = "auto",
     threads: Count | None = None,
     checkpoint: str | None = None,
+    adapter: str | Path | None = None,
     tgt_lang: str | None = None,
     mono_lang: str | None = None,
     split: SplitPolicy = "auto",
@@ -58,6 +59,7 @@ def back_translate(
         engine: ``compiled``, ``torch`` or ``auto``.
         threads: CPU threads; None: all.
         checkpoint: checkpoint of ``run``; None: the best.
+        adapter: run of an adapter of ``run``.
         tgt_lang: language of the translations, if ``run`` has several, e.g. ``en``.
         mono_lang: language of ``mono``, if ``forward`` has several.
         split: ``sentences``, ``lines``, or ``auto``: lines of more sentences than the training text's are split.
@@ -72,7 +74,7 @@ def back_translate(
     """
     options = {"device": device, "precision": precision, "engine": engine, "threads": threads, "split": split}
     options |= {"checkpoint": checkpoint, "tgt_lang": tgt_lang, "text_lang": mono_lang, "overwrite": overwrite}
-    files = {"text": Path(mono), "forward": None if forward is None else Path(forward)}
+    files = {"text": Path(mono), "forward": as_path(forward), "adapter": as_path(adapter)}
     given = {"tag": BACK_TRANSLATED, **(settings or {})}
     return _make_pairs(Path(run), Path(output), {**files, **options, "is_back": True}, given, {**search}, quiet)
 
@@ -90,6 +92,7 @@ def distill(
     engine: Engine = "auto",
     threads: Count | None = None,
     checkpoint: str | None = None,
+    adapter: str | Path | None = None,
     tgt_lang: str | None = None,
     split: SplitPolicy = "auto",
     overwrite: bool = False,
@@ -103,7 +106,7 @@ def distill(
     """
     options = {"device": device, "precision": precision, "engine": engine, "threads": threads, "split": split}
     options |= {"checkpoint": checkpoint, "tgt_lang": tgt_lang, "overwrite": overwrite}
-    files = {"text": Path(src), "references": None if tgt is None else Path(tgt)}
+    files = {"text": Path(src), "references": as_path(tgt), "adapter": as_path(adapter)}
     return _make_pairs(Path(run), Path(output), {**files, **options}, settings or {}, {**search}, quiet)
 
 

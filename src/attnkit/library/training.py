@@ -71,7 +71,8 @@ def train(
     Problems in text or checkpoints are issued as ``UserWarning``.
 
     Args:
-        src: source text, one sentence per line; line n of ``tgt`` translates line n.
+        src: source text, one sentence per line; line n of ``tgt`` translates line n. Empty if ``settings`` has
+            ``data.pairs``.
         tgt: target text.
         run: run folder.
         valid_src: validation source; None holds out a part of the text.
@@ -171,7 +172,7 @@ def word2vec(files: Files, run: str | Path, **arguments: Unpack[TrainingArgument
 
 def _listed(files: Files | None) -> list[str] | None:
     """Return the names of one or several files."""
-    return None if files is None else [str(path) for path in paths_of(files)]
+    return None if files is None else [str(path) for path in paths_of(files)] or None
 
 
 def _train(flags: Mapping[str, Any], run: str | Path, arguments: Mapping[str, Any]) -> Loaded:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from itertools import chain, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnkit.config.arguments import Count, checked
 from attnkit.decoding.config import SearchArguments
@@ -14,24 +14,26 @@ from attnkit.engine.checkpoint_metadata import checkpoint_scores
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.model_card import count_parameters
 from attnkit.engine.run_summary import RunSummary, describe_model, find_languages
-from attnkit.errors import RunError
-from attnkit.formats.documents import describe, parse_document, with_language
+from attnkit.errors import RunError, UsageError
+from attnkit.formats.documents import describe, parse_document, parse_line, with_language
 from attnkit.formats.passages import render
 from attnkit.formats.suffixes import DocumentFormat
-from attnkit.io.plain_data import PlainResult
 from attnkit.kernels.simd.targets import Precision
-from attnkit.library.attention import TranslationAttention, translation_attention
-from attnkit.library.files import check_lengths, single_lines, warn, windows
+from attnkit.library.files import as_path, check_lengths, single_lines, warn, windows
+from attnkit.library.translations import DocumentTranslation, Translation, as_translation
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
-from attnkit.tasks.translation.documents import DocumentTranslator, PassageTranslation, TranslatedPassage
+from attnkit.tasks.translation.documents import (
+    DocumentTranslator,
+    PassageTranslation,
+    TranslatedPassage,
+    describe_passage,
+)
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.score import PairScore, score_pairs
 from attnkit.tasks.translation.segmenting import SplitPolicy
-from attnkit.tasks.translation.signs import Sign, in_order
-from attnkit.tasks.translation.terminology import TermUse
-from attnkit.tasks.translation.translated_line import TranslatedLine
+from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.glossary import Glossary
 
@@ -39,68 +41,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 GlossaryTerms = Mapping[str, str | Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Hypothesized(PlainResult):
-    """One translation of a line among several."""
-
-    text: str
-    score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over sentences
-    log_prob: float  #: natural log-probability, summed over sentences
-    tokens: list[str]
-    token_scores: list[tuple[str, float]] | None
-    """Tokens and their log-probabilities, with the end symbol of each sentence; None unless asked for."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The best translation of a line, and its alternatives."""
-
-    source: str
-    text: str
-    score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over sentences
-    log_prob: float  #: natural log-probability, summed over sentences
-    tokens: list[str]
-    token_scores: list[tuple[str, float]] | None
-    """Tokens and their log-probabilities, with the end symbol of each sentence; None unless asked for."""
-    source_tokens: list[str]
-    signs: list[Sign]  #: signs that the translation went wrong, or that the line is unlike the training text
-    confidence: float | None
-    """Probability that the translation is acceptable (sentence chrF of at least 60); None if the run cannot tell."""
-    terms: list[TermUse]  #: terms of the glossary in the line, and whether the translation has them
-    alternatives: list[Hypothesized]  #: the other ``num_hypotheses - 1`` translations, best first
-    attention: TranslationAttention | None = None
-    """Of each sentence: weights (target tokens, source tokens and the end symbol); None unless recorded."""
-
-    def __str__(self) -> str:
-        return self.text
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the translation as plain data, without what was not asked for."""
-        without = replace(self, attention=None)  # asdict would copy all weights
-        plain = {name: value for name, value in asdict(without).items() if value is not None}
-        if self.attention is not None:
-            plain["attention"] = self.attention.weights
-        return {**plain, "terms": [term._asdict() for term in self.terms]}
-
-
-@dataclass(frozen=True)
-class DocumentTranslation(PlainResult):
-    """A translated document, and what happened to its passages."""
-
-    text: str
-    passages: list[PassageTranslation]
-    """Paragraphs, headings, cells and the like, each with its sentences, scores and signs."""
-    notes: list[str]  #: what a reader should know, e.g. tags without a partner
-
-    def __str__(self) -> str:
-        return self.text
-
-    @property
-    def signs(self) -> list[Sign]:
-        """Signs of all passages, each once."""
-        return in_order(sign for passage in self.passages for sign in passage.signs)
 
 
 class Translator:
@@ -127,25 +67,43 @@ class Translator:
         engine: Engine = "auto",
         threads: Count | None = None,
         checkpoint: str | None = None,
+        adapter: str | Path | None = None,
         split: SplitPolicy = "auto",
         tgt_lang: str | None = None,
+        shortlist: str | Path | None = None,
+        replace_unknowns: bool = False,
+        dictionary: str | Path | None = None,
     ) -> Translator:
-        """Load a run, or several as an ensemble; arguments are those of ``attnkit.load``.
+        """Load a run, or several as an ensemble.
 
-        ``split`` says whether lines are split into sentences: ``auto`` splits those that are much longer than the lines
-        of the training text.
+        Other arguments are those of ``attnkit.load``.
+
+        Args:
+            split: whether lines are split into sentences; ``auto``: those much longer than the lines of the training
+                text.
+            shortlist: token lexicon of ``align``, which restricts translations to its entries.
+            replace_unknowns: whether to replace ``<unk>`` by the source word with the most attention.
+            dictionary: word lexicon of ``align``, by which such words are translated.
 
         Raises:
             RunError: a run is missing, damaged or of another task, or their vocabularies differ.
             UsageError: the engine or the precision is not available for these runs.
         """
-        opened = open_ensemble([Path(path) for path in (run, *runs)], checkpoint)
+        opened = open_ensemble([Path(path) for path in (run, *runs)], checkpoint, as_path(adapter))
         searcher = EngineSearch(opened, device, precision, engine=engine, threads=threads, notify=warn)
         searcher.load()
         for text in dict.fromkeys(text for one in opened for text in one.warnings):
             warn(text)
         pipeline = TranslationPipeline(opened, searcher)
         pipeline.segmenter.policy, pipeline.segmenter.tell = split, warn
+        if dictionary is not None and not replace_unknowns:
+            help = "add replace_unknowns=True"
+            raise UsageError("a dictionary requires replace_unknowns", where="dictionary", help=help)
+        if shortlist is not None:
+            pipeline.shortlist = LexiconShortlist(Path(shortlist), pipeline.src_tokenizer, pipeline.tgt_tokenizer)
+        if replace_unknowns:
+            _check_attention(pipeline, "replace_unknowns")
+            pipeline.replacer = UnknownReplacer(as_path(dictionary), pipeline.src_tokenizer, pipeline.tgt_tokenizer)
         if tgt_lang is not None:
             pipeline.set_target_language(tgt_lang)
         first = opened[0]
@@ -180,6 +138,7 @@ class Translator:
             self._pipeline.segmenter.policy,
             self._pipeline.segmenter.tell,
         )
+        pipeline.shortlist, pipeline.replacer = self._pipeline.shortlist, self._pipeline.replacer
         if self._tgt_lang is not None:
             pipeline.set_target_language(self._tgt_lang)
         return Translator(pipeline, self.summary, self._tgt_lang)
@@ -253,7 +212,9 @@ class Translator:
         """
         self._set((), None)
         config = self._pipeline.configure({"scores": False, **options})
-        return [[one.text for one in line.outputs] for line in self._pipeline.stream(single_lines(lines), config)]
+        record = config.coverage_penalty != 0 or self._pipeline.replacer is not None
+        found = self._pipeline.stream(single_lines(lines), config, record=record)
+        return [[one.text for one in line.outputs] for line in found]
 
     @checked
     def translate_stream(
@@ -275,10 +236,9 @@ class Translator:
         self, lines: Iterable[str], prefixes: Iterable[str] | None, attention: bool, options: SearchArguments
     ) -> Iterator[Translation]:
         config = self._pipeline.configure({**options})
-        run = self._pipeline.runs[0]
-        if attention and not run.config.model.has_attention:
-            raise RunError("this model has no attention weights", where=str(run.path), help="leave out attention")
-        record = attention or config.coverage_penalty != 0
+        if attention:
+            _check_attention(self._pipeline, "attention")
+        record = attention or config.coverage_penalty != 0 or self._pipeline.replacer is not None
         found = self._pipeline.stream(lines, config, prefixes=prefixes, record=record)
         return (as_translation(line, attention) for line in found)
 
@@ -317,6 +277,32 @@ class Translator:
         return DocumentTranslation(render(pieces), passages, describe(text, format))
 
     @checked
+    def translate_protected(
+        self,
+        lines: Sequence[str],
+        *,
+        suppress: Sequence[str] = (),
+        glossary: GlossaryTerms | None = None,
+        tgt_lang: str | None = None,
+        **options: Unpack[SearchArguments],
+    ) -> list[PassageTranslation]:
+        """Translate lines whose tags, URLs, placeholders, code and numbers are kept.
+
+        It is ``translate --protect``; the arguments are those of ``translate``.
+        """
+        self._set(suppress, glossary, tgt_lang)
+        documents = DocumentTranslator(self._pipeline, self._pipeline.configure({**options}))
+        texts = list(single_lines(lines))
+        pieces = chain.from_iterable([*parse_line(line, number), "\n"] for number, line in enumerate(texts, 1))
+        translated = documents.translate(pieces)
+        found = []
+        for number, line in enumerate(texts, 1):
+            own = list(takewhile(lambda piece: piece != "\n", translated))
+            sentences = [sentence for piece in own for sentence in getattr(piece, "sentences", ())]
+            found.append(describe_passage(number, line, render(own), sentences))
+        return found
+
+    @checked
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
         """Return the log-probability of each target given its source, by the first run.
 
@@ -339,31 +325,8 @@ class Translator:
         return score_pairs(run, scorer, device, pairs, tag=tag, stops=stops)
 
 
-def _attention(line: TranslatedLine, source_tokens: list[list[str]]) -> TranslationAttention:
-    weights = line.outputs[0].attention or []
-    return translation_attention(weights, line.outputs[0].tokens[: len(weights)], source_tokens[: len(weights)])
-
-
-def as_translation(line: TranslatedLine, attention: bool) -> Translation:
-    """Return a translated line as the library shows it."""
-    source_tokens = line.source_tokens  # decoded at each access
-    best, *others = (
-        Hypothesized(
-            text=one.text,
-            score=one.score,
-            log_prob=one.log_prob,
-            tokens=[token for part in one.tokens for token in part],
-            token_scores=None if one.token_scores is None else [pair for part in one.token_scores for pair in part],
-        )
-        for one in line.outputs
-    )
-    return Translation(
-        source=line.source,
-        **vars(best),
-        source_tokens=[token for part in source_tokens for token in part],
-        signs=line.signs,
-        confidence=line.confidence,
-        terms=list(line.terms),
-        alternatives=others,
-        attention=_attention(line, source_tokens) if attention else None,
-    )
+def _check_attention(pipeline: TranslationPipeline, name: str) -> None:
+    """Raise ``RunError`` if a run has no attention, which an argument needs."""
+    for run in pipeline.runs:
+        if not run.config.model.has_attention:
+            raise RunError("this model has no attention weights", where=str(run.path), help=f"leave out {name}")

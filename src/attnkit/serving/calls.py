@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attnkit.errors import DataError
-from attnkit.library.translation import Translation
+from attnkit.library.translations import Translation
 from attnkit.serving import schemas
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.serving.models import Models, ServedModel
