@@ -29,9 +29,10 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this syst
 
 
 @contextmanager
-def serving(*arguments: str | Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Start a server; yield its address and process."""
-    argv = [sys.executable, "-m", "attnkit", "serve", *map(str, arguments), "--port", "0", "--threads", "1"]
+def serving(*arguments: str | Path, program: str | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start a server, by another program if one is given; yield its address and process."""
+    python = [sys.executable, *(("-m", "attnkit") if program is None else ("-c", program))]
+    argv = [*python, "serve", *map(str, arguments), "--port", "0", "--threads", "1"]
     process = subprocess.Popen([*argv, "--device", "cpu"], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None

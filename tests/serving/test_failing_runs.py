@@ -101,3 +101,10 @@ def test_without_any_run_nothing_is_served(tmp_path: Path, trained: Path) -> Non
         serve(f"x={tmp_path / 'a'}", f"x={tmp_path / 'b'}", f"en:de={trained}")
     with pytest.raises(RunError):
         serve("")
+
+
+def test_an_auto_encoder_of_vectors_is_refused(workshop: Any, tmp_path: Path) -> None:
+    """No request has vectors."""
+    workshop.train(workshop.configure_task("vectors"), tmp_path / "run")
+    with pytest.raises(UsageError, match="an auto-encoder of vectors cannot be served"):
+        serve(str(tmp_path / "run"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.quality.language_names import name_of
@@ -90,6 +91,7 @@ class Service:
         self.hosts = frozenset(host.lower() for host in hosts)
         self.metrics = Metrics()
         self.is_closing, self.n_streams = False, 0
+        self.n_bytes = 0  #: of the bodies of requests that are not answered
 
     @property
     def limits(self) -> Limits:
@@ -141,11 +143,23 @@ class Service:
                 response = _error(500, error.what)
             except Exception as error:  # a bug of ours: no traceback leaves the service
                 response = _error(500, f"internal error: {type(error).__name__}")
+            finally:
+                self.n_bytes -= getattr(request.state, "n_bytes", 0)
             self.metrics.add(path, response.status_code, time.monotonic() - began)
             response.raw_headers.extend(HEADERS)
             return response
 
         return answer
+
+    def _hold(self, request: Request, n: int) -> None:
+        """Count bytes of a body until its request is answered.
+
+        Raises ``RefusedError`` (503) if there are too many with those of the others.
+        """
+        if self.n_bytes + n > self.limits.max_bodies:
+            raise busy(1.0)
+        self.n_bytes += n
+        request.state.n_bytes = getattr(request.state, "n_bytes", 0) + n
 
     def _post(self, post: PostRoute) -> Handler:
         async def handle(request: Request) -> Response:
@@ -166,7 +180,7 @@ class Service:
         if has_body(request):
             if check_kind(request, form=form) == FORM:
                 check_origin(request, self.origins)
-            fields = await read_body(request, self.limits)
+            fields = await read_body(request, self.limits, partial(self._hold, request))
         check_key(request, self.key, fields.pop("api_key", None))
         return fields
 
@@ -174,10 +188,10 @@ class Service:
         pieces = await calls.generate_stream(self.models, body)
         if self.n_streams >= self.limits.max_streams:
             raise busy(self.limits.seconds / 2)
+        self.n_streams += 1  # at once, as others may ask before the first piece
         end = time.monotonic() + self.limits.seconds
 
         async def events() -> AsyncIterator[bytes]:
-            self.n_streams += 1
             try:
                 async for piece in pieces:
                     yield b"data: " + to_json({"text": piece}) + b"\n\n"
@@ -192,10 +206,12 @@ class Service:
                 )
                 yield b"data: " + to_json({"error": what}) + b"\n\n"
             finally:
-                self.n_streams -= 1
                 await pieces.aclose()
 
-        return StreamingResponse(events(), media_type="text/event-stream")
+        def end_stream() -> None:
+            self.n_streams -= 1
+
+        return _Stream(events(), end_stream)
 
     async def page(self, request: Request) -> Response:
         """Return the page for people."""
@@ -282,6 +298,20 @@ class Service:
         response = _error(status, said, {"Allow": ", ".join(allowed)} if allowed else None)
         response.raw_headers.extend(HEADERS)
         return response
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events; ``end`` is called when they end, or were never begun."""
+
+    def __init__(self, events: AsyncIterator[bytes], end: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._end()
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attnkit.errors import DataError
+from attnkit.formats.documents import with_language
 from attnkit.library.translations import Translation
 from attnkit.serving import schemas
 from attnkit.serving.limits import Limits, RefusedError
-from attnkit.serving.models import Models, ServedModel
+from attnkit.serving.models import UNKNOWN, Models, ServedModel
 from attnkit.serving.requests import check_texts
+from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text.glossary import Glossary
 
 _AROUND = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
@@ -50,7 +52,7 @@ async def translate_texts(
         RefusedError: a limit, a full queue, or a prefix for a text of several lines.
     """
     check_texts(list(texts), model.limits)
-    _check_search(options, model.limits)
+    _check_search(options, model.limits, model.beam_size)
     if prefixes is not None and (len(prefixes) != len(texts) or any("\n" in text for text in texts)):
         raise RefusedError(400, "give one prefix for each text, and texts of one line")
     split = [[_parts(line) for line in text.split("\n")] for text in texts]
@@ -91,9 +93,13 @@ def _options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((name, value) for name, value in options.items() if value is not None))
 
 
-def _check_search(options: Mapping[str, Any], limits: Limits) -> None:
-    """Raise ``RefusedError`` (400) for a beam or a length above a limit."""
-    most = dict.fromkeys(("beam_size", "num_hypotheses", "n"), limits.max_beam_size)
+def _check_search(options: Mapping[str, Any], limits: Limits, beam_size: int = 1) -> None:
+    """Raise ``RefusedError`` (400) for a beam or a length above a limit.
+
+    ``beam_size`` is the model's own, which is allowed, whatever the limit.
+    """
+    most = dict.fromkeys(("num_hypotheses", "n"), limits.max_beam_size)
+    most["beam_size"] = max(limits.max_beam_size, beam_size)
     most |= dict.fromkeys(("min_length", "max_length", "max_new_tokens"), limits.max_new_tokens)
     for name, limit in most.items():
         value = options.get(name)
@@ -102,8 +108,13 @@ def _check_search(options: Mapping[str, Any], limits: Limits) -> None:
 
 
 async def translate_documents(model: ServedModel, texts: Sequence[str]) -> list[str]:
-    """Translate HTML; raise ``RefusedError`` for a limit or a full queue."""
+    """Translate HTML, whose pages name the target language, if it is known.
+
+    Raises ``RefusedError`` for a limit or a full queue.
+    """
     check_texts(list(texts), model.limits)
+    if model.spec.languages is not None and (code := model.spec.languages[1]) not in UNKNOWN:
+        texts = [with_language(text, "html", code.replace("_", "-")) for text in texts]
     return await model.batcher.submit(list(texts), ("translate_html", ()))
 
 
@@ -222,6 +233,9 @@ async def fill_mask(models: Models, body: schemas.FillMaskBody) -> dict[str, Any
     """Answer ``/v1/fill-mask``."""
     model, texts = models.find(body.model, "mlm"), schemas.listed(body.text)
     check_texts(texts, model.limits)
+    n = body.top * sum(text.count(MASK) * len(text) for text in texts)  # each prediction has the text
+    if n > model.limits.max_answer:
+        raise RefusedError(413, f"the answer would have {n:,} characters; ask for fewer predictions or masks")
     found = await model.batcher.submit(texts, ("fill", (("top", body.top),)))
     return {"model": model.name, "results": [one.to_dict() for one in found]}
 

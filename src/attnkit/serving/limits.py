@@ -10,9 +10,11 @@ class Limits:
     """What a request, and all waiting requests together, may ask for."""
 
     max_body: int = 1 << 20  #: bytes of a request's body
+    max_bodies: int = 1 << 28  #: bytes of the bodies of all requests that are read or answered
     max_texts: int = 512  #: texts of a request, and lines of all its texts
     max_characters: int = 100_000  #: characters of all texts of a request
     max_line: int = 10_000  #: characters of a line
+    max_answer: int = 1 << 22  #: characters of an answer that repeats the text for each mask
     max_beam_size: int = 16
     max_new_tokens: int = 1024
     max_streams: int = 8  #: texts that are generated as streams at a time

@@ -43,22 +43,22 @@ class Metrics:
         served = models.by_name.values()
         yield from _header("attnkit_model_up", "gauge", "1 for a model that is served, 0 for one that is not.")
         for name in (*models.by_name, *models.failed):
-            yield f'attnkit_model_up{{model="{name}"}} {int(name in models.by_name)}'
+            yield f'attnkit_model_up{{model="{_label(name)}"}} {int(name in models.by_name)}'
         yield from _header("attnkit_waiting_lines", "gauge", "Lines that wait for a model.")
         for model in served:
-            yield f'attnkit_waiting_lines{{model="{model.name}"}} {model.batcher.n_waiting}'
+            yield f'attnkit_waiting_lines{{model="{_label(model.name)}"}} {model.batcher.n_waiting}'
         yield from _header("attnkit_waiting_characters", "gauge", "Characters that wait for a model.")
         for model in served:
-            yield f'attnkit_waiting_characters{{model="{model.name}"}} {model.batcher.n_characters}'
+            yield f'attnkit_waiting_characters{{model="{_label(model.name)}"}} {model.batcher.n_characters}'
         yield from _header("attnkit_lines_total", "counter", "Lines that models have processed.")
         for model in served:
-            yield f'attnkit_lines_total{{model="{model.name}"}} {model.batcher.counts.n_lines}'
+            yield f'attnkit_lines_total{{model="{_label(model.name)}"}} {model.batcher.counts.n_lines}'
         yield from _header("attnkit_model_seconds_total", "counter", "Time in models.")
         for model in served:
-            yield f'attnkit_model_seconds_total{{model="{model.name}"}} {model.batcher.counts.seconds:.6f}'
+            yield f'attnkit_model_seconds_total{{model="{_label(model.name)}"}} {model.batcher.counts.seconds:.6f}'
         yield from _header("attnkit_reloads_total", "counter", "Models that were replaced by newer checkpoints.")
         for model in served:
-            yield f'attnkit_reloads_total{{model="{model.name}"}} {model.n_reloads}'
+            yield f'attnkit_reloads_total{{model="{_label(model.name)}"}} {model.n_reloads}'
         yield from _header("attnkit_batch_lines", "histogram", "Lines of a batch.")
         for model in served:
             sizes = dict(model.batcher.counts.sizes)
@@ -66,7 +66,12 @@ class Metrics:
             for size, n in sizes.items():
                 counts[next((bound for bound in SIZES if size <= bound), float("inf"))] += n
             total = sum(size * n for size, n in sizes.items())
-            yield from _histogram("attnkit_batch_lines", f'model="{model.name}"', counts.items(), total)
+            yield from _histogram("attnkit_batch_lines", f'model="{_label(model.name)}"', counts.items(), total)
+
+
+def _label(text: str) -> str:
+    """Return the value of a label: names of models may be names of folders."""
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _header(name: str, kind: str, help: str) -> list[str]:

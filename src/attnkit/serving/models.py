@@ -67,6 +67,9 @@ def parse_spec(text: str) -> RunSpec:
     config = read_run_config(RunFolder(spec.path).checkpoint()[0])
     if config.task not in CLASSES or config.task == "word2vec":
         raise UsageError("word vectors cannot be served", where=str(spec.path), help="leave this run out")
+    if config.task == "autoencode" and config.model.kind == "mlp":
+        what = "an auto-encoder of vectors cannot be served: requests have texts"
+        raise UsageError(what, where=str(spec.path), help="leave this run out")
     if spec.languages is not None or config.task != "translation":
         return spec
     return replace(spec, languages=languages_of_files(config.data.src[0], config.data.tgt[0]))

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import json
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -24,8 +24,10 @@ FORM = "application/x-www-form-urlencoded"
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
+async def read_body(request: Request, limits: Limits, hold: Callable[[int], None]) -> dict[str, Any]:
     """Return the fields of a JSON object or of a form.
+
+    ``hold`` is told of the bytes of each part, and may raise.
 
     Raises:
         RefusedError: the body is too large (413), too slow (408), encoded (415), or not an object (400).
@@ -40,7 +42,7 @@ async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
     timer = asyncio.get_running_loop().call_later(limits.read_seconds, block.refuse, late)
     try:
         with block:
-            raw = await _read(request, limits)
+            raw = await _read(request, limits, hold)
     except ClientDisconnect:
         raise RefusedError(499, "the client has closed the connection") from None
     finally:
@@ -79,9 +81,10 @@ def check_kind(request: Request, *, form: bool) -> str:
     raise RefusedError(415, f"send Content-Type: {wanted}, not {kind[:80] or 'none'}")
 
 
-async def _read(request: Request, limits: Limits) -> bytes:
+async def _read(request: Request, limits: Limits, hold: Callable[[int], None]) -> bytes:
     parts, size = [], 0
     async for part in request.stream():
+        hold(len(part))
         size += len(part)
         if size > limits.max_body:
             raise too_large(limits)
