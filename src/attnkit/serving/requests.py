@@ -27,7 +27,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 async def read_body(request: Request, limits: Limits, hold: Callable[[int], None]) -> dict[str, Any]:
     """Return the fields of a JSON object or of a form.
 
-    ``hold`` is told of the bytes of each part, and may raise.
+    ``hold`` is called with the number of bytes of each part, and may raise.
 
     Raises:
         RefusedError: the body is too large (413), too slow (408), encoded (415), or not an object (400).
