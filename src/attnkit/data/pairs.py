@@ -1,4 +1,4 @@
-"""EncodedLines source-target pairs and their padded batches."""
+"""Encoded source-target pairs and their padded batches."""
 
 from __future__ import annotations
 
