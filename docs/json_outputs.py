@@ -46,6 +46,7 @@ from attnkit.analysis.run_table import RunGroup, RunRow
 from attnkit.analysis.verify import CheckResult
 from attnkit.conversion.imported_run import ImportResult
 from attnkit.engine.events import TrainingFinished
+from attnkit.engine.plan import TrainingPlan
 from attnkit.metrics.bleu import Comparison, MetricScore
 from attnkit.plotting.lessons_terminal import MaskLesson, PoolingLesson, PositionsLesson
 from attnkit.quality.clean_output import CleanReport
@@ -230,6 +231,7 @@ OUTPUTS: dict[str, Printed] = {
     "compare": Printed((list[TestComparison], list[SystemScores])),
     "runs": Printed((list[RunRow], list[RunGroup])),
     "report": Printed((RunReport,)),
+    "plan": Printed((TrainingPlan,)),
     "sweep": Printed((Swept, list[str])),
     "average": Printed((Averaged,)),
     "verify": Printed((Verified,), "run"),

@@ -79,6 +79,7 @@ LINES = (
     "runs run bert",
     "runs run bert --seeds",
     "report run1 run2 --src test.en --tgt test.de --text 'A dog runs.'",
+    "plan --src a.en --tgt a.de --preset tiny --device cpu --seconds 0.1",
     "sweep sweep.yaml -o experiments --dry-run",
     "sweep sweep.yaml -o experiments",
     "average run --last 2",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from attnkit.library.synthetic import back_translate, distill
     from attnkit.library.training import (
         finetune,
+        plan,
         pretrain_clm,
         pretrain_mlm,
         train,
@@ -69,6 +70,7 @@ __all__ = [
     "list_runs",
     "load",
     "load_module",
+    "plan",
     "pretrain_clm",
     "pretrain_mlm",
     "project",
@@ -115,6 +117,7 @@ _MODULES = {
     "back_translate": "library.synthetic",
     "distill": "library.synthetic",
     "finetune": "library.training",
+    "plan": "library.training",
     "pretrain_clm": "library.training",
     "pretrain_mlm": "library.training",
     "train": "library.training",

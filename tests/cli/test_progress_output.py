@@ -22,6 +22,7 @@ SILENT = {
         "distill",
         "compare",
         "report",
+        "plan",
         "sweep",
         "toy-corpus",
         "embed",

@@ -58,6 +58,7 @@ PASSES: dict[str, list[str]] = {
     "score-bleu": ["score-bleu {corpus}/test.src {corpus}/test.tgt --json"],
     "compare": ["compare run run --src {corpus}/test.src --tgt {corpus}/test.tgt"],
     "runs": ["runs . --json"],
+    "plan": ["plan --src {corpus}/train.src --tgt {corpus}/train.tgt --preset tiny --device cpu --seconds 0.1"],
     # Its runs are processes of their own, of commands that are here.
     "sweep": ["sweep {sweep} -o experiments --dry-run"],
     "report": ["report run -o page.html --text '1 2'"],

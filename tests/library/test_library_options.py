@@ -84,6 +84,7 @@ RENAMED = {
     "score": {"src": "sources", "tgt": "targets"},
     "score-bleu": {"hyp": "hypotheses", "refs": "references", "sentence": "sentences"},
     "compare": {"src": "tests", "tgt": "tests", "lines": "n_lines"},
+    "plan": {"data": "files"},
     "report": {"src": "tests", "tgt": "tests", "text": "texts"},
     "average": {"checkpoint": "checkpoints"},
     "verify": {"runs": "run"},

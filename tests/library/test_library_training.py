@@ -136,6 +136,7 @@ CALLS = {
     "compare": "compare",
     "runs": "list_runs",
     "report": "report",
+    "plan": "plan",
     "sweep": "sweep",
     "score": "Translator.score",
     "score-bleu": "score_bleu",

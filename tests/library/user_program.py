@@ -88,6 +88,8 @@ def language_models(folder: Path) -> None:
         groups: list[str] = [group.property for group in one.groups or []]
         print(groups)
         print(system)
+    hours: float = attnkit.plan(task="clm", tokens=1e6, preset="tiny", rate=1000.0).hours
+    print(hours)
     finished: list[str] = attnkit.sweep(folder / "sweep.yaml", folder / "sweep", quiet=True).finished
     print(finished)
     page: str = attnkit.report(folder / "run", texts=["A dog."], quiet=True).page()

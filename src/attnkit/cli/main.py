@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score-bleu": ("score_bleu", "Score translations: BLEU, chrF and TER with signatures."),
     "compare": ("compare", "Compare translators on test files, with the paired test."),
     "runs": ("runs", "List the runs below a folder: scores, times, differences."),
+    "plan": ("plan", "Plan a training run: parameters, tokens, memory, hours, by a measured rate."),
     "sweep": ("sweep", "Train a run for each combination of values and seeds."),
     "report": ("report", "Write one page about runs: curves, settings, samples, tests."),
     "serve": ("serve", "Serve runs over HTTP, for programs and people."),

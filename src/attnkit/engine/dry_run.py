@@ -3,17 +3,22 @@
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.overrides import TorchFunctionMode
 
 from attnkit.engine.run_config import RunConfig
-from attnkit.engine.task import RunEstimate
+from attnkit.engine.task import AnyTask, CorpusSize, RunEstimate
 from attnkit.errors import UsageError
 from attnkit.models.lora import factor_shapes
+from attnkit.protocols import SPECIALS
 from attnkit.runtime.devices import choose_device, choose_precision
+from attnkit.text.encoding import EncodedLines
 
 SAMPLE = 20_000  #: lines per file that are encoded to estimate the number of tokens
 _INITIALIZERS = (torch.Tensor.normal_, torch.Tensor.uniform_)
@@ -54,16 +59,20 @@ def estimate(
     optimization, itemsize = config.optimization, precision.itemsize
     # Batches of whole sentences fill about 93 % of batch_tokens.
     per_step = 0.93 * optimization.batch_tokens
-    # float32 weight, gradient and two Adam moments: 16 bytes per parameter.
-    state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if optimization.ema_decay else 0)
-    # A checkpoint is serialized in memory: weights and moments once more.
-    state += 12 + (4 if optimization.ema_decay else 0)
+    working = itemsize if itemsize < 4 else 0  # a copy of the float32 weights and gradients
+    average = 4 if optimization.ema_decay else 0
     n_frozen = 0 if config.lora is None else n_parameters
     # Activations live for one micro-batch. Batches differ in shape, so freed blocks are only partly reused.
     micro_tokens = optimization.batch_tokens / optimization.gradient_accumulation_steps
-    activations: float = 1.5 * micro_tokens * config.model.activation_floats_per_token * itemsize
-    # Cross-entropy is computed in chunks over a reused buffer, hence the bound.
-    logits = min(micro_tokens * n_classes * 4, 64e6)
+    memory = {
+        "weights": n_trained * (4 + working) + n_frozen * (4 + itemsize),
+        "gradients": n_trained * (4 + working),
+        "optimizer": n_trained * (8 + average),  # two Adam moments
+        "activations": 1.5 * micro_tokens * config.model.activation_floats_per_token * itemsize,
+        "logits": min(micro_tokens * n_classes * 4, 64e6),  # cross-entropy is computed in chunks over a reused buffer
+        "checkpoint": n_trained * (12 + average),  # serialized in memory: weights and moments once more
+        "process": 420e6,  # with torch but without a model, after an evaluation
+    }
     limits = config.limits
     ends = [
         None if limits.max_steps is None else limits.max_steps * per_step,
@@ -79,13 +88,26 @@ def estimate(
         n_parameters=n_parameters,
         tokens_per_epoch=round(tokens),
         steps_per_epoch=max(1, round(tokens / per_step)),
-        # 420 MB: the process with torch but without a model, after an evaluation.
-        memory=round(n_frozen * (4 + itemsize) + n_trained * state + activations + logits + 420e6),
+        memory=round(sum(memory.values())),
+        memory_parts={name: round(size) for name, size in memory.items()},
         device=device.type,
         precision=str(precision).removeprefix("torch."),
         unit=unit,
         seconds=min([*bounds, *([] if limits.max_minutes is None else [60 * limits.max_minutes])]),
     )
+
+
+def estimate_run(task: AnyTask, config: RunConfig, corpus: CorpusSize, unit: str = "pairs") -> RunEstimate:
+    """Estimate a run of a task on a corpus of this size."""
+    sizes = corpus.vocab_sizes
+    found = estimate(config, corpus.n_examples, corpus.tokens, lambda: task.sized_model(config, sizes), sizes[-1], unit)
+    return replace(found, note=corpus.note)
+
+
+def random_rows(lengths: NDArray[np.int32], vocab_size: int) -> EncodedLines:
+    """Return rows of these lengths with random ids that are not special."""
+    ids = np.random.default_rng(0).integers(len(SPECIALS), vocab_size, int(lengths.sum()), np.int32)
+    return EncodedLines(ids, lengths)
 
 
 @cache

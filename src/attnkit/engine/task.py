@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -21,10 +21,14 @@ from attnkit.engine.run_config import RunConfig, RunSettings
 from attnkit.engine.session import TrainingSession
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from attnkit.data.loader import Dataset, Sampler
     from attnkit.training.losses import LossTerm
+
+    Lengths = NDArray[np.int32]
 
 # Types shared by tasks and the engine.
 Stop = Callable[[], bool]  #: returns whether a stop was requested
@@ -96,6 +100,21 @@ class RunEstimate:
     disk: int | None = None  #: bytes of the encoded text and the checkpoints
     seconds: float | None = None  #: estimated time of the whole training; None if unknown
     note: str = ""  #: further information, as a sentence
+    memory_parts: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of weights, gradients, optimizer, activations, logits, a checkpoint while it is written, and the process
+    itself; empty for word vectors."""
+
+
+@dataclass(frozen=True)
+class CorpusSize:
+    """Size of a training corpus, estimated from a sample of its text."""
+
+    n_examples: int
+    tokens: float  #: per epoch, special tokens included
+    vocab_sizes: tuple[int, ...]  #: of source and target, or of the only vocabulary
+    lengths: tuple[Lengths, ...]
+    """Tokens of each sampled example, without special tokens: of source and target, or of documents."""
+    note: str = ""  #: further information, as a sentence
 
 
 @dataclass(frozen=True)
@@ -119,6 +138,19 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
     @abstractmethod
     def dry_run(self, config: ConfigT, init_from: Path | None = None) -> RunEstimate | None:
         """Estimate a run without training; None if the input can be read only once."""
+
+    # Parts of ``dry_run``, for tasks that ``attnkit plan`` supports.
+    def corpus_size(self, config: ConfigT, init_from: Path | None = None) -> CorpusSize:
+        """Estimate the size of the corpus from samples of its files."""
+        raise NotImplementedError
+
+    def sized_model(self, config: ConfigT, vocab_sizes: Sequence[int]) -> ModelT:
+        """Build a model with random weights for vocabularies of these sizes."""
+        raise NotImplementedError
+
+    def random_dataset(self, config: ConfigT, corpus: CorpusSize, folder: Path) -> Dataset:
+        """Write random ids in rows as long as those of a corpus; open them for training."""
+        raise NotImplementedError
 
     @abstractmethod
     def check_compatible(self, checkpoint: Checkpoint, config: ConfigT) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from attnkit.config import flatten
-from attnkit.config.arguments import checked
+from attnkit.config.arguments import Count, checked
 from attnkit.engine.events import Event, TrainRequest
 from attnkit.library.files import Files, paths_of, warn
 from attnkit.library.loading import load
@@ -20,6 +20,7 @@ from attnkit.library.loading import load
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from attnkit.engine.plan import TrainingPlan
     from attnkit.library.autoencoder import AutoEncoder
     from attnkit.library.classifiers import QuestionAnswering, TextClassifier, TokenClassifier
     from attnkit.library.language_models import CausalLM, MaskedLM
@@ -168,6 +169,65 @@ def word2vec(files: Files, run: str | Path, **arguments: Unpack[TrainingArgument
     ``{"method": "glove", "dim": 50}``. Arguments and errors: see ``train``.
     """
     return cast("Vectors", _train({"task": "word2vec", "data.files": _listed(files)}, run, arguments))
+
+
+class PlanArguments(TypedDict, total=False):
+    """Settings, corpus without files, hardware and measurement of a plan."""
+
+    config: str | Path | None
+    """YAML configuration of the run."""
+    tokens: float | None
+    """Tokens of the corpus, instead of files."""
+    examples: Count | None
+    """Pairs or documents of the corpus, instead of files."""
+    preset: str
+    init_from: str | Path | None
+    device: str | None
+    precision: str | None
+    threads: Count | None
+    devices: Count
+    """Devices that share the work."""
+    hours: float | None
+    """Hours that the run may take."""
+    rate: float | None
+    """Tokens per second of a device, measured elsewhere."""
+    seconds: float
+    """Seconds of training steps that are measured."""
+
+
+@checked
+def plan(
+    src: Files | None = None,
+    tgt: Files | None = None,
+    *,
+    files: Files | None = None,
+    task: Literal["translation", "mlm", "clm"] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **arguments: Unpack[PlanArguments],
+) -> TrainingPlan:
+    """Plan a training run: parameters, tokens, memory, hours by a measured rate.
+
+    Args:
+        src: source text of a translator.
+        tgt: target text.
+        files: text of a language model.
+        task: task of the run; None: translation.
+        settings: configuration keys and values of the run.
+        arguments: see ``PlanArguments``.
+
+    Raises:
+        UsageError: no corpus or two, or an invalid setting.
+    """
+    from attnkit.engine.plan import PlanRequest
+    from attnkit.engine.plan import plan as plan_run
+
+    flags = {"task": task, "data.src": _listed(src), "data.tgt": _listed(tgt), "data.files": _listed(files)}
+    given: dict[str, Any] = dict(arguments)
+    flags |= {name: given.pop(name, None) for name in ("device", "precision", "threads")}
+    config, init_from = (
+        None if (path := given.pop(name, None)) is None else Path(path) for name in ("config", "init_from")
+    )
+    return plan_run(PlanRequest({**flags, **(settings or {})}, file=config, init_from=init_from, **given))
 
 
 def _listed(files: Files | None) -> list[str] | None:

@@ -1,26 +1,32 @@
 """Pretraining task: masked (BERT) and causal (GPT) language modeling."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from attnkit.checkpoints.arrays import check_min_parameters
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.loader import Sampler
+from attnkit.data.language_modeling import ClmDataset, MlmDataset, MlmMasking
+from attnkit.data.loader import Dataset, Sampler
+from attnkit.data.masking import MaskVocabulary
+from attnkit.data.next_sentence import NspDataset
+from attnkit.data.packed_batches import PackedCorpora
 from attnkit.data.prepared_dir import is_prepared, sample_validation_indices
-from attnkit.engine.dry_run import estimate
+from attnkit.data.store import Store, store_writer
+from attnkit.engine.dry_run import estimate_run, random_rows
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, TrainingOutcome
+from attnkit.engine.task import CorpusSize, Evaluation, LossFunction, RunEstimate, Stop, Task, TrainingOutcome
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.errors import DataError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.parts import is_in_lowest_layers, language_part_of, layerwise_rates
+from attnkit.protocols import SPECIALS
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig
 from attnkit.tasks.language_modeling.data import (
     CorpusEncoder,
@@ -33,6 +39,7 @@ from attnkit.tasks.language_modeling.data import (
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss, unigram_loss
 from attnkit.text.documents import read_documents
 from attnkit.text.encoding import EncodedLines
+from attnkit.text.offsets import WordBoundaries
 from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
@@ -116,6 +123,9 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         )
 
     def dry_run(self, config: Config, init_from: Path | None = None) -> RunEstimate:
+        return estimate_run(self, config, self.corpus_size(config, init_from), "documents")
+
+    def corpus_size(self, config: Config, init_from: Path | None = None) -> CorpusSize:
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         data = config.data
         for path in map(Path, data.valid_files or ()):
@@ -140,13 +150,34 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         check_mask_token(config, tokenizer)
         complete = given is not None or all(share == 1 for _, share in samples)
         size = tokenizer.vocab_size if complete else config.vocabulary.size
-        tokens = 0.0
+        tokens, found = 0.0, []
         ends = 0 if isinstance(config, ClmConfig) else 3 if config.model.next_sentence else 2
         for texts, share in samples:
-            lengths = CorpusEncoder(tokenizer, config).finish(EncodedLines.of(tokenizer.encode(texts))).lengths.tolist()
-            tokens += sum(n + ends * -(-n // (data.sequence_length - ends)) for n in lengths) / max(share, 1e-9)
-        found = estimate(config, n_documents, tokens, lambda: make_model(config, size), size, "documents")
-        return replace(found, note="\n".join(f"warning: {text}" for text in table_warnings(data)))
+            lengths = CorpusEncoder(tokenizer, config).finish(EncodedLines.of(tokenizer.encode(texts))).lengths
+            found.append(lengths)
+            special = ends * -(-lengths // (data.sequence_length - ends))
+            tokens += int((lengths + special).sum()) / max(share, 1e-9)
+        note = "\n".join(f"warning: {text}" for text in table_warnings(data))
+        return CorpusSize(n_documents, tokens, (size,), (np.concatenate(found),), note)
+
+    def sized_model(self, config: Config, vocab_sizes: Sequence[int]) -> Bert | Gpt:
+        return make_model(config, vocab_sizes[0])
+
+    def random_dataset(self, config: Config, corpus: CorpusSize, folder: Path) -> Dataset:
+        (size,), (lengths,) = corpus.vocab_sizes, corpus.lengths
+        with store_writer(folder, size) as writer:
+            writer.add_encoded(random_rows(lengths, size))
+        data = config.data
+        corpora = PackedCorpora(Store.open(folder), data.sequence_length, isolate_documents=data.isolate_documents)
+        if isinstance(config, ClmConfig):
+            return ClmDataset(corpora)
+        # Every id is a word, the first ordinary one the mask, and every twentieth may end a sentence.
+        alone = np.zeros(size, np.uint8)
+        words = MaskVocabulary(len(SPECIALS), np.arange(len(SPECIALS) + 1, size))
+        masking = MlmMasking(config.masking, words, WordBoundaries(alone, alone))
+        if config.model.next_sentence:
+            return NspDataset(corpora, masking, np.arange(size) % 20 == 0)
+        return MlmDataset(corpora, masking)
 
     def sampler(self, config: Config, data: PreparedText) -> Sampler | None:
         return data.train.mixture.draw

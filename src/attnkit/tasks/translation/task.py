@@ -1,10 +1,11 @@
 """The translation task: data, model, loss, evaluation and dry-run estimate."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from attnkit.checkpoints.adapters import fingerprint_of
@@ -13,12 +14,13 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import load_weights
 from attnkit.data.loader import Dataset, Sampler
+from attnkit.data.pairs import write_pairs
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, read_index
 from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
-from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
+from attnkit.engine.task import CorpusSize, Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, ValidationFinished, train
 from attnkit.engine.vocabularies import read_vocabularies
 from attnkit.errors import AttnkitError, RunError, SystemFailure, UsageError
@@ -31,6 +33,7 @@ from attnkit.tasks.translation.data import TranslationData, open_prepared, prepa
 from attnkit.tasks.translation.evaluate import TranslationEvaluation, compiled_form
 from attnkit.tasks.translation.loading import is_bert, provided_vocabularies, read_confidence
 from attnkit.tasks.translation.parallel_data import check_both_ways
+from attnkit.text.encoding import EncodedLines
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
 
@@ -144,7 +147,12 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         )
 
     def dry_run(self, config: TranslationConfig, init_from: Path | None = None) -> RunEstimate:
-        from attnkit.engine.dry_run import SAMPLE, estimate
+        from attnkit.engine.dry_run import estimate_run  # imported here: a training run is not estimated
+
+        return estimate_run(self, config, self.corpus_size(config, init_from))
+
+    def corpus_size(self, config: TranslationConfig, init_from: Path | None = None) -> CorpusSize:
+        from attnkit.engine.dry_run import SAMPLE
 
         if config.data.bidirectional:
             check_both_ways(config.data)
@@ -165,14 +173,25 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         given, source = provided_vocabularies(config, checkpoint)
         vocabularies = given or train_vocabularies(config, source, sample_lines)
         whole = given is not None or max(counts) <= SAMPLE
-        sides = (vocabularies.src, vocabularies.tgt)
-        tokens = 0.0
+        tokens, lengths = 0.0, []
         weights = config.data.sampling_weights(counts) or [1.0] * len(files)
         for sample, lines, weight in zip(samples, counts, weights, strict=True):
-            n = sum(len(ids) + 1 for k, side in enumerate(sides) for ids in side.encode([pair[k] for pair in sample]))
-            tokens += weight * n * lines / len(sample)
-        src_size, tgt_size = (side.vocab_size if whole else config.vocabulary.size for side in sides)
-        return estimate(config, sum(counts), tokens, lambda: build_model(config.model, src_size, tgt_size), tgt_size)
+            texts = ([pair[side] for pair in sample] for side in (0, 1))
+            found = [EncodedLines.of(v.encode(text)).lengths for v, text in zip(vocabularies, texts, strict=True)]
+            lengths.append(found)
+            tokens += weight * (sum(int(n.sum()) for n in found) + 2 * len(sample)) * lines / len(sample)
+        sizes = tuple(side.vocab_size if whole else config.vocabulary.size for side in vocabularies)
+        return CorpusSize(sum(counts), tokens, sizes, tuple(map(np.concatenate, zip(*lengths, strict=True))))
+
+    def sized_model(self, config: TranslationConfig, vocab_sizes: Sequence[int]) -> TranslationModel:
+        return build_model(config.model, vocab_sizes[0], vocab_sizes[1])
+
+    def random_dataset(self, config: TranslationConfig, corpus: CorpusSize, folder: Path) -> Dataset:
+        from attnkit.engine.dry_run import random_rows
+
+        sizes = corpus.vocab_sizes[0], corpus.vocab_sizes[1]
+        rows = [random_rows(n, size) for n, size in zip(corpus.lengths, sizes, strict=True)]
+        return write_pairs(folder / "pairs", [[rows]], sizes, config.data)
 
     def dataset(self, data: TranslationData) -> Dataset:
         return data.pairs
