@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from attnkit.decoding.stopping import StopFlags
+from attnkit.errors import DataError
 from attnkit.serving import batching
 from attnkit.serving.batching import Batcher, Worker
 from attnkit.serving.limits import Limits, RefusedError
@@ -141,6 +142,26 @@ def test_a_model_that_becomes_slow_refuses_those_that_have_waited_too_long(monke
     assert late and not set(late) & set(model.begun)
     assert max(model.begun[text] - model.came[text] for text in model.begun) <= limits.max_wait
     assert model.batcher.n_waiting == model.batcher.n_characters == 0
+
+
+def test_batches_that_fail_say_nothing_of_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They fail at once; if they counted, requests would be taken for which there is no time."""
+    model = Simulation(monkeypatch, Limits(max_wait=1.0), [(0.0, "x" * 1000)])
+    model.run()
+    speed = model.batcher._pace.of(1000)
+    failing = Simulation(monkeypatch, Limits(max_wait=1.0), [(0.0, "x" * 1000), (1.0, "y" * 2000)])
+    compute = failing.compute
+
+    def fail(items: list[str], options: Any, worker: Worker, stops: StopFlags) -> Sequence[str]:
+        if items[0][0] == "y":
+            raise DataError("not this one")
+        return compute(items, options, worker, stops)
+
+    failing.batcher.compute = fail
+    with pytest.raises(DataError):
+        failing.run()
+    assert failing.batcher._pace.of(1000) == speed > 0
+    failing.batcher.close()
 
 
 def test_a_batch_is_bounded_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -304,6 +304,8 @@ class Batcher:
             return
         self._end(running)
         with self._changed:  # a request may have items in several threads
+            if not any(request.is_dropped for request in requests):  # those are ended early
+                self._pace.add(time.monotonic() - running.began, len(requests), running.n_characters)
             for (request, place, _), result in zip(batch, found, strict=True):
                 request.results[place] = result
                 request.n_left -= 1
@@ -315,8 +317,6 @@ class Batcher:
     def _end(self, running: _Running) -> None:
         with self._changed:
             self._running.remove(running)
-            seconds = time.monotonic() - running.began
-            self._pace.add(seconds, len(running.requests), running.n_characters)
 
 
 def _in_turn(requests: list[_Waiting], n_most: int, n_characters: int) -> tuple[list[tuple[_Waiting, int, Any]], int]:
