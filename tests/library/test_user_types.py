@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -40,9 +41,12 @@ def pyright(path: Path) -> str:
     return subprocess.run(command, cwd=path.parent, stdout=subprocess.PIPE, text=True).stdout
 
 
-def test_the_users_program_uses_every_public_name() -> None:
+def test_the_users_program_uses_every_public_name_and_method() -> None:
     text = PROGRAM.read_text()
     assert {name for name in attnkit.__all__ if not re.search(rf"\battnkit\.{name}\b", text)} == set()
+    classes = [one for name in attnkit.__all__ if inspect.isclass(one := getattr(attnkit, name))]
+    methods = [name for one in classes for name, of in inspect.getmembers(one, callable) if not name.startswith("_")]
+    assert {name for name in methods if f".{name}(" not in text} == set() and len(methods) > 50
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import torch
 from typing_extensions import assert_type
 
 import attnkit
+from attnkit.decoding.stopping import StopFlags
 from attnkit.errors import AttnkitError, DataError, DivergedError, RunError, StoppedError, SystemFailure, UsageError
 from attnkit.models import Bert, PackedLayout, RnnConfig, RnnTranslator, Transformer, TransformerConfig
 
@@ -148,6 +149,48 @@ def about_runs(folder: Path) -> None:
     maps = attnkit.attend(folder / "run", ["A dog."])
     others = attnkit.compare_alignments(folder / "run", ["A dog."], alignments=["dot", "additive"])
     print(links, bleu, maps.page(), others.to_dict(), attnkit.__version__)
+
+
+def streams(folder: Path, lines: Sequence[str]) -> None:
+    """Calls that take any iterable, and what stops them."""
+    translator = attnkit.Translator.load(folder / "run", adapter=folder / "adapter", split="lines")
+    document = translator.translate_document("<p>A dog.</p>", "html", tgt_lang="de")
+    kept: list[str] = [one.text for one in translator.translate_protected(lines)]
+    print(document.text, document.passages[0].signs, document.notes, kept, str(document))
+    total: float = sum(one.log_prob for one in translator.score_stream(iter(lines), iter(lines)))
+    translator.set_threads(2)
+    translator.set_stops(StopFlags(1))
+    print(total, translator.replicate().tgt_tokenizer.vocab_size, translator.summary.languages)
+    bert = attnkit.MaskedLM.load(folder / "bert")
+    bert.set_stops(None)
+    filled: list[str] = [one.filled for one in bert.fill_stream(iter(lines))]
+    print(filled, next(bert.score_stream(iter(lines))).tokens, next(bert.embed_stream(iter(lines))).shape)
+    gpt = attnkit.CausalLM.load(folder / "gpt", window=64)
+    gpt.set_stops(None)
+    made: list[str] = [one.text for one in gpt.generate_stream(iter(lines), n=2, seed=1)]
+    print(made, next(gpt.score_stream(iter(lines))).log_prob, next(gpt.embed_stream(iter(lines))).shape)
+    coder = attnkit.AutoEncoder.load(folder / "codes")
+    print(next(coder.embed_stream(iter(lines))).shape, list(coder.reconstruct_stream(iter(lines))))
+    reader = attnkit.QuestionAnswering.load(folder / "reader")
+    answers: list[str] = [one.text for one in reader.predict_stream(iter(lines), iter(lines))]
+    tags: list[list[str]] = [one.tags for one in attnkit.TokenClassifier.load("tagger").predict_stream(iter(lines))]
+    print(answers, tags)
+
+
+def more_vectors(vectors: attnkit.Vectors) -> None:
+    """The other queries of word vectors."""
+    row: npt.NDArray[np.float32] = vectors.get_vector("dog", norm=True)
+    print(vectors.cosines(row[None]).shape, vectors.unit(np.array([0])).shape, vectors.get_index("dog"))
+    far: float = vectors.distance("dog", "cat") + vectors.n_similarity(["dog"], ["cat", "cow"])
+    odd: str = vectors.doesnt_match(["dog", "cat", "box"])
+    print(far, odd, vectors.most_similar_cosmul(["dog"], ["cat"]), vectors.rank_by_centrality(["dog", "cat"]))
+    print(vectors.table(top=3).words, vectors.unknown("dgo").help)
+    model = attnkit.Word2Vec(vector_size=4, min_count=1)
+    model.build_vocab([["a", "dog"]])
+    model.train([["a", "dog"]], total_examples=model.corpus_count, epochs=1)
+    print(model.fit([["a", "dog"]]).wv)
+    model.save("model")
+    print(attnkit.Word2Vec.load("model"))
 
 
 def own_loop(folder: Path) -> torch.Tensor:

@@ -76,8 +76,8 @@ class MetricScore:
     sentences: list[float] | None = None  #: score of each sentence; None unless asked for
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the score as plain data, without what was not asked for."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """Return the score as plain data."""
+        return asdict(self)
 
 
 def build_metric(
