@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         word2vec,
     )
     from attnkit.library.translation import Translator
+    from attnkit.library.word_vectors import cluster, compare_context, evaluate_vectors, phrases
     from attnkit.tasks.word2vec.fit import Word2Vec
     from attnkit.tasks.word2vec.vectors import Vectors
 
@@ -58,18 +59,22 @@ __all__ = [
     "back_translate",
     "check",
     "clean",
+    "cluster",
     "compare",
     "compare_alignments",
+    "compare_context",
     "compare_lm",
     "confusion",
     "curves",
     "distill",
+    "evaluate_vectors",
     "export",
     "finetune",
     "import_run",
     "list_runs",
     "load",
     "load_module",
+    "phrases",
     "plan",
     "pretrain_clm",
     "pretrain_mlm",
@@ -127,6 +132,10 @@ _MODULES = {
     "Translator": "library.translation",
     "Word2Vec": "tasks.word2vec.fit",
     "Vectors": "tasks.word2vec.vectors",
+    "cluster": "library.word_vectors",
+    "compare_context": "library.word_vectors",
+    "evaluate_vectors": "library.word_vectors",
+    "phrases": "library.word_vectors",
 }
 """Name -> its module below ``attnkit``, imported on first use."""
 

@@ -149,7 +149,7 @@ CALLS = {
     "verify": "verify",
     "export": "export",
     "import": "import_run",
-    "word2vec": "word2vec Vectors Word2Vec project",
+    "word2vec": "word2vec Vectors Word2Vec project cluster compare_context evaluate_vectors phrases",
     "attend": "attend compare_alignments",
     "toy-corpus": "toy_corpus",
 }

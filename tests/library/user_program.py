@@ -185,6 +185,11 @@ def more_vectors(vectors: attnkit.Vectors) -> None:
     odd: str = vectors.doesnt_match(["dog", "cat", "box"])
     print(far, odd, vectors.most_similar_cosmul(["dog"], ["cat"]), vectors.rank_by_centrality(["dog", "cat"]))
     print(vectors.table(top=3).words, vectors.unknown("dgo").help)
+    scores = attnkit.evaluate_vectors(vectors, "questions.txt", method="mul").to_dict()
+    classes: dict[str, int] = attnkit.cluster(vectors, 3, n_words=20).classes
+    cosine: float | None = attnkit.compare_context("bert", ["a dog", "the dog"], "dog").cosines[0].contextual
+    n_words: int = attnkit.phrases("a.txt", "joined.txt", settings={"passes": 2}).n_written
+    print(scores, classes, cosine, n_words)
     model = attnkit.Word2Vec(vector_size=4, min_count=1)
     model.build_vocab([["a", "dog"]])
     model.train([["a", "dog"]], total_examples=model.corpus_count, epochs=1)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
+from attnkit.io.plain_data import PlainResult
 from attnkit.tasks.language_modeling.config import is_language
 from attnkit.tasks.word2vec.vectors import Vectors, resolve_words
 
@@ -31,7 +32,7 @@ class Cosine:
 
 
 @dataclass(frozen=True)
-class WordComparison:
+class WordComparison(PlainResult):
     """Vectors of a word in several sentences."""
 
     word: str  #: spelling in the vocabulary

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,12 @@ class JoinedText:
     n_read: int  #: words before joining
     n_written: int
     warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as ``attnkit word2vec phrases --json`` does."""
+        found: dict[str, Any] = {"words_read": self.n_read, "words_written": self.n_written}
+        found["phrases"] = [len(passed) for passed in self.phrases.passes]
+        return {**found, "config": self.phrases.config.model_dump(mode="json"), "lower": self.phrases.lower}
 
 
 def join_words(

@@ -1,6 +1,5 @@
 """``attnkit word2vec compare-context``: static and contextual vectors of a word."""
 
-from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -43,7 +42,7 @@ def command(
         raise UsageError("word vectors have no layers", where="--layer", help="name a run of BERT with --encoder")
     found = compare_contexts(run, sentences, word, reads)
     if json:
-        console.result(dumps(asdict(found), ensure_ascii=False))
+        console.result(dumps(found.to_dict(), ensure_ascii=False))
         return
     texts = enumerate(zip(found.found, sentences, strict=True), 1)
     rows = [[f"{number}", f"“{form}”", text] for number, (form, text) in texts]

@@ -71,10 +71,7 @@ def command(
         console.warn(warning)
     phrases = report.phrases
     if json:
-        found: dict[str, Any] = {"words_read": report.n_read, "words_written": report.n_written}
-        found["phrases"] = [len(passed) for passed in phrases.passes]
-        found |= {"config": phrases.config.model_dump(mode="json"), "lower": phrases.lower}
-        console.result(codec.dumps(found, indent=1, ensure_ascii=False))
+        console.result(codec.dumps(report.to_dict(), indent=1, ensure_ascii=False))
         return
     lines = [f"{report.n_read:,} words became {report.n_written:,}"]
     for number, passed in enumerate(phrases.passes, 1):

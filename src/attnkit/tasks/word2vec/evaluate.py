@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import DataError
 from attnkit.formats.word_vectors.table import Floats
+from attnkit.io.plain_data import PlainResult
 from attnkit.metrics.similarity import pearson, spearman
 from attnkit.tasks.word2vec.vectors import Vectors, unit_vector
 from attnkit.text.lines import read_lines
@@ -113,7 +114,7 @@ _SMALL = np.float32(1e-6)
 
 
 @dataclass(frozen=True)
-class PairScores:
+class PairScores(PlainResult):
     """Correlation of cosines with human scores, None if it is undefined."""
 
     spearman: float | None  #: rank correlation; None for fewer than two known pairs or constant values
@@ -140,7 +141,7 @@ class SectionScores:
 
 
 @dataclass(frozen=True)
-class AnalogyScores:
+class AnalogyScores(PlainResult):
     """Results for an analogy file: in total, by group and by section."""
 
     total: SectionScores
