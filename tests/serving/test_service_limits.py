@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from attnkit.serving import schemas
+from attnkit.serving import calls, schemas
 from attnkit.serving.app import Service
 from attnkit.serving.models import Models
 
@@ -70,6 +72,26 @@ def test_names_of_models_are_escaped_in_counters(models: Models, runs: dict[str,
     value = up.removeprefix('attnkit_model_up{model="').removesuffix('"} 1')
     unescaped = value.replace("\\\\", "\0").replace('\\"', '"').replace("\\n", "\n").replace("\0", "\\")
     assert unescaped == next(iter(found.by_name)) and "\n" not in value
+
+
+def test_streams_do_not_wait_for_the_threads_of_others(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as are allowed have begun before any ends."""
+    together, body = threading.Barrier(models.limits.max_streams), schemas.GenerateBody(prompt="the", stream=True)
+
+    def stream(*arguments: object, **options: object) -> Iterator[str]:
+        together.wait(20)
+        yield "a"
+
+    monkeypatch.setattr(type(models.by_name["gpt"].model), "stream", stream)
+
+    async def read() -> list[str]:
+        return [piece async for piece in await calls.generate_stream(models, body)]
+
+    async def read_all() -> list[list[str]]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))  # as on a small machine
+        return await asyncio.gather(*(read() for _ in range(models.limits.max_streams)))
+
+    assert asyncio.run(read_all()) == [["a"]] * models.limits.max_streams
 
 
 def test_streams_that_begin_at_the_same_time_are_counted(models: Models) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -276,12 +277,16 @@ async def generate_stream(models: Models, body: schemas.GenerateBody) -> AsyncGe
 
 
 async def _in_thread(pieces: Iterator[str]) -> AsyncGenerator[str, None]:
-    """Yield what a blocking iterator yields; close it when the reader stops."""
-    loop = asyncio.get_running_loop()
+    """Yield what a blocking iterator yields; close it when the reader stops.
+
+    It has a thread of its own: those of a pool could all wait for the model that one of them is to take pieces from.
+    """
+    loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1)
     try:
-        while (piece := await loop.run_in_executor(None, next, pieces, None)) is not None:
+        while (piece := await loop.run_in_executor(thread, next, pieces, None)) is not None:
             yield piece
     finally:
         close = getattr(pieces, "close", None)
         if close is not None:
-            await asyncio.shield(loop.run_in_executor(None, close))
+            await asyncio.shield(loop.run_in_executor(thread, close))
+        thread.shutdown(wait=False)
