@@ -6,6 +6,7 @@ import gzip
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,13 @@ def test_files_give_the_sample_of_their_lines(tmp_path: Path) -> None:
         assert sample_lines([first, second], n, 3) == sample_lines([*long, *LINES], n, 3)
     assert sample_lines([first], 10**6, 3) == long
     assert sample_lines([first], 50, 3) == sample_lines([first], 50, 3) != sample_lines([first], 50, 4)
+
+
+def test_the_command_says_that_it_took_a_sample(tmp_path: Path, call: Any) -> None:
+    path = tmp_path / "a"
+    path.write_text("\n".join(LINES))
+    arguments = ["vocab", path, "-o", tmp_path / "v.json", "--size", 300, "--sample-lines", 50, "--quiet"]
+    assert ", built from 50 lines at most" in call(*arguments)[1]
 
 
 def test_all_text_must_be_valid(tmp_path: Path) -> None:

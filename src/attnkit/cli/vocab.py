@@ -88,6 +88,8 @@ def command(
         size_text += f", {tokenizer.n_unused:,} of them unused"
     if tokenizer.vocab_size <= tokenizer.config.size - tokenizer.config.multiple_of:
         size_text += f" (requested {tokenizer.config.size:,}; the text yields no more)"
+    if tokenizer.config.sample_lines is not None:
+        size_text += f", built from {tokenizer.config.sample_lines:,} lines at most"
     rows = [
         ("text", f"{found.n_lines:,} lines, {found.n_words:,} words"),
         ("coverage", f"{100 * found.coverage:.3f} % of characters covered (not encoded as bytes or <unk>)"),
