@@ -43,6 +43,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
         self.send("Page.setLifecycleEventsEnabled", enabled=True)
+        self.send("Emulation.setFocusEmulationEnabled", enabled=True)  # else events of focus may come late, or never
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Ask for something and return the answer; what is told meanwhile is kept."""
