@@ -94,7 +94,7 @@ def test_splitting_leaves_times_and_numbers_whole() -> None:
 def test_one_string_is_no_list_of_lines(trained: Path) -> None:
     import attnkit
 
-    with pytest.raises(TypeError, match="list of texts"):
+    with pytest.raises(UsageError, match="list of texts"):
         attnkit.load(trained, device="cpu").translate("1 2 3")
 
 
