@@ -66,6 +66,7 @@ def test_json_holds_the_numbers(call: Any) -> None:
     assert pooling != json.loads(call("explain", "pooling", "--seed", "5", "--json")[1])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_pictures_are_whole_and_fetch_nothing(call: Any, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "picture.svg"

@@ -41,6 +41,7 @@ def readme_functions(folder: Path, cap: int = CAPS[0]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("beam_size", [1, 5])
 def test_text_is_equal(run: Path, exported: Path, digits: Path, beam_size: int, cap: int) -> None:

@@ -43,6 +43,7 @@ GENERATORS: dict[str, tuple[Callable[[Path], Any], int]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", GENERATORS)
 def test_a_generator_says_the_same(name: str, tmp_path: Path) -> None:
     write, n_positions = GENERATORS[name]
@@ -69,6 +70,7 @@ ENCODERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoder_has_the_same_features(name: str, tmp_path: Path) -> None:
     ENCODERS[name](tmp_path / "hub")

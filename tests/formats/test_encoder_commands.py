@@ -79,6 +79,7 @@ def squad(path: Path) -> Path:
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "question-answering"])
 def test_it_is_fine_tuned_predicts_and_leaves(
     imported: Path, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -48,6 +48,7 @@ def converted(folder: Path) -> Any:
     return ctranslate2.Translator(str(folder / "ct2"), device="cpu", compute_type="float32")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow if "not tied" in kind else ()) for kind in KINDS]
 )

@@ -83,6 +83,7 @@ HEADS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("shape", [0, 2])
 def test_what_was_fine_tuned_there_predicts_here_and_comes_back(name: str, shape: int, tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def decode(values: NDArray[Any]) -> NDArray[np.float64]:
     return values.astype(np.float64)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 0.6, 1.0])
 def test_sparse_products_are_dense_ones(loops: Any, share: float) -> None:
     precision, multiply_dense, multiply_sparse = loops

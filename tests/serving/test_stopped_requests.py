@@ -55,6 +55,7 @@ def is_running(model: ServedModel) -> bool:
     return bool(model.batcher._running)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", SEARCHES)
 def test_a_search_ends_when_its_client_leaves(models: Models, trained: Path, way: str) -> None:
     model = models.by_name["en-de"]

@@ -54,6 +54,7 @@ def config_of(kind: str, others: dict[str, object]) -> VocabularyConfig:
     return VocabularyConfig.model_validate({"kind": kind, "size": 900, "min_frequency": 2, **others})
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("others", CONFIGS)
 def test_vocabularies_are_those_of_the_lines(
@@ -68,6 +69,7 @@ def test_vocabularies_are_those_of_the_lines(
     assert found == [train_vocabulary(files, config).to_json()] * 2
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("others", CONFIGS)
 def test_statistics_are_those_of_the_lines(

@@ -111,6 +111,7 @@ def odd_lines() -> list[str]:
     return HARD + lines + ["".join(map(chr, line)) for line in codes] + decomposed + text()[:500]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_pieces_are_those_of_sentencepiece(name: str) -> None:
     theirs, ours = (
@@ -207,6 +208,7 @@ def test_codes_may_be_words() -> None:
     assert all(4 not in ids for ids in ours.encode(["bade deu_Latn", "deu_Latnbade", ">>deu_Latn<<"]))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_text_comes_back_as_from_sentencepiece(name: str) -> None:
     ours, _ = tokenizer(name)

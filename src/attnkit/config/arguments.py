@@ -16,6 +16,7 @@ from attnkit.errors import UsageError
 
 Count = Annotated[int, 1]
 """A number of things; as an annotation of ``checked`` calls, ``Annotated[TYPE, N]`` asks for at least N."""
+CountOrZero = Annotated[int, 0]
 P = ParamSpec("P")
 R = TypeVar("R")
 _NAMES = {

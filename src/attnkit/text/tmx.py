@@ -17,6 +17,7 @@ from attnkit.text.files import MAX_BYTES, LineCounts, opened_file
 _BLOCK = 1 << 16  # bytes parsed at once
 MAX_DEPTH = 64  #: maximum nesting of elements; segments of real files reach ten
 _CODES = frozenset(["bpt", "ept", "ph", "it", "ut", "sub"])  # elements within a segment that are not its text
+_MAX_TAG = 1 << 22  # bytes of a tag or comment, which the parser reads again with each block
 _MAX_LANGUAGES = 100  # remembered for a message
 
 
@@ -46,8 +47,8 @@ def read_tmx(path: Path, language: str, found: LanguageCounts) -> Iterator[str |
                 block = stream.read(_BLOCK)
                 n_bytes += len(block)
                 parser.Parse(block, not block)
-                if n_bytes - max(0, parser.CurrentByteIndex) > MAX_BYTES:
-                    raise ValueError(f"a tag or text of more than {MAX_BYTES:,} bytes")
+                if n_bytes - max(0, parser.CurrentByteIndex) > _MAX_TAG:
+                    raise ValueError(f"a tag or comment of more than {_MAX_TAG:,} bytes")
                 yield from handler.take()
                 if not block:
                     break

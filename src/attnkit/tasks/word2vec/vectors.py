@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.config.arguments import Count, checked
+from attnkit.config.arguments import Count, CountOrZero, checked
 from attnkit.errors import DataError, UsageError
 from attnkit.formats.word_vectors.table import (
     Floats,
@@ -268,7 +268,7 @@ class Vectors:
         self,
         positive: Question = None,
         negative: Question = None,
-        topn: Annotated[int, 0] = 10,
+        topn: CountOrZero = 10,
         restrict_vocab: Count | None = None,
     ) -> Neighbours:
         """Return the words nearest to a sum of unit vectors, with cosines (3CosAdd).
@@ -290,11 +290,7 @@ class Vectors:
 
     @checked
     def most_similar_cosmul(
-        self,
-        positive: Keys = None,
-        negative: Keys = None,
-        topn: Annotated[int, 0] = 10,
-        restrict_vocab: Count | None = None,
+        self, positive: Keys = None, negative: Keys = None, topn: CountOrZero = 10, restrict_vocab: Count | None = None
     ) -> Neighbours:
         """Return the words with the highest 3CosMul scores.
 
