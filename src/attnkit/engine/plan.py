@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from attnkit.engine.resolve import inherited, resolve
 from attnkit.engine.run_config import RunConfig, choose
 from attnkit.engine.task import AnyTask, CorpusSize, task_of
 from attnkit.errors import UsageError
+from attnkit.io import atomic
 from attnkit.io.plain_data import PlainResult
 from attnkit.runtime.devices import choose_device, choose_precision, name_device, set_threads
 from attnkit.training.config import LimitsConfig
@@ -211,8 +211,8 @@ def measure_rate(task: AnyTask, config: RunConfig, corpus: CorpusSize, seconds: 
     settings = config.training.model_copy(
         update={"optimization": optimization, "limits": LimitsConfig(max_steps=10**9)}
     )
-    with TemporaryDirectory(prefix="attnkit-") as folder:
-        dataset = task.random_dataset(config, sampled, Path(folder))
+    with atomic.temporary_dir() as folder:
+        dataset = task.random_dataset(config, sampled, folder)
         torch.manual_seed(config.seed)
         model = task.sized_model(config, corpus.vocab_sizes).to(device)
         task.freeze(config, model)

@@ -104,6 +104,15 @@ def anonymous_tempfile(folder: Path | None = None) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
+def temporary_dir() -> Iterator[Path]:
+    """Yield a folder in the system's temporary folder, removed at the end."""
+    with contextlib.ExitStack() as stack:
+        with _os_errors("write in", Path(tempfile.gettempdir())):
+            name = stack.enter_context(tempfile.TemporaryDirectory(prefix="attnkit-"))
+        yield Path(name)
+
+
+@contextlib.contextmanager
 def atomic_dir(path: Path) -> Iterator[Path]:
     """Yield a temporary folder: renamed to ``path`` on success, removed on failure.
 

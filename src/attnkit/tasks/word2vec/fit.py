@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +23,7 @@ from attnkit.engine.events import TrainRequest
 from attnkit.engine.resolve import resolve
 from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.errors import DataError, UsageError
+from attnkit.io import atomic
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.config import Word2VecConfig, Word2VecCounters, WordTextConfig
 from attnkit.tasks.word2vec.initial import init_matrices
@@ -265,8 +265,8 @@ class Word2Vec:
     ) -> Word2Vec:
         """Train; first build a missing vocabulary and initialize missing matrices."""
         check_available(config)
-        with TemporaryDirectory(prefix="attnkit-") as folder:
-            target = Path(folder) / "words"
+        with atomic.temporary_dir() as folder:
+            target = folder / "words"
             if words is None and isinstance(sentences, str | Path):
                 name = config.data.tokenizer
                 tokenizer = None if name is None else open_tokenizer(Path(name))
