@@ -6,28 +6,16 @@ Runs have words of two scripts, words that are markup, or another task.
 from __future__ import annotations
 
 import json
-import os
 import random
-import re
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-for _folder in ("formats", "tasks"):
-    sys.path.append(str(Path(__file__).parents[1] / _folder))
+sys.path.append(str(Path(__file__).parents[1] / "serving"))
 
-import finetuned  # noqa: E402
-import torch  # noqa: E402
-from chromium import Browser  # noqa: E402
-from hub_runs import configure, save_run, shaken, vocabulary  # noqa: E402
-
-from attnkit.models.bert import Bert  # noqa: E402
-from attnkit.models.gpt import Gpt  # noqa: E402
+from chromium import Browser
 
 WORDS = "[...document.querySelectorAll('#target p')].map((line) => line.textContent).join('|')"
 N_WORDS = "document.querySelectorAll('.word').length"
@@ -69,42 +57,6 @@ def train_words(workshop: Any, folder: Path, words: dict[str, str], **changes: A
     config = replace(workshop, corpus=corpus).configure(**{**given, "decoding__min_length": 3, **changes})
     workshop.train(config, folder)
     return folder
-
-
-def task_runs(folder: Path) -> dict[str, Path]:
-    """Write a run of random weights of each task with a form, labels of markup among them."""
-    found = {}
-    for name, task in (("bert", "mlm"), ("gpt", "clm")):
-        torch.manual_seed(6)
-        words = vocabulary("bpe")
-        config = configure(task, words)
-        model = (Bert if task == "mlm" else Gpt)(config.model, words.vocab_size)
-        found[name] = save_run(folder / name, config, shaken(model), words)
-    found["mood"] = finetuned.random_run(folder / "mood", "text-classification", [HOSTILE[1], "good"])
-    found["names"] = finetuned.random_run(folder / "names", "token-classification", [f"B-{HOSTILE[0]}", "O"])
-    found["answers"] = finetuned.random_run(folder / "answers", "question-answering")
-    return found
-
-
-@contextmanager
-def served(*arguments: str | Path, **variables: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Start a server with variables of the environment; yield its address and process."""
-    argv = [sys.executable, "-m", "attnkit", "serve", *map(str, arguments), "--port", "0", "--device", "cpu"]
-    process = subprocess.Popen(
-        [*argv, "--threads", "1"], stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
-    )
-    assert process.stderr is not None
-    try:
-        for line in process.stderr:
-            if found := re.search(r"listening on (http://\S+)", line):
-                break
-        else:
-            raise AssertionError("the server has ended")
-        yield found[1], process
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
 
 
 def until(browser: Browser, expression: str) -> Any:

@@ -11,7 +11,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 from chromium import Browser
-from served_runs import N_WORDS, STATE, WORDS, choose_model, served, train_words, translated, until, write
+from served_runs import N_WORDS, STATE, WORDS, choose_model, train_words, translated, until, write
+from server_process import serving
 
 import attnkit
 
@@ -40,7 +41,7 @@ def address(run: Path, workshop: Any, tmp_path_factory: pytest.TempPathFactory) 
     parts = tmp_path_factory.mktemp("served") / "parts"
     small = {"vocabulary__size": 40, "vocabulary__byte_fallback": False, "decoding__min_length": 8}
     train_words(workshop, parts, {word: word[::-1] for word in LONG}, vocabulary__kind="bpe", **small)
-    with served(f"en:he={run}", f"en:de={parts}", f"unnamed={run}") as (found, _):
+    with serving(f"en:he={run}", f"en:de={parts}", f"unnamed={run}") as (found, _):
         yield found
 
 

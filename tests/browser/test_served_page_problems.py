@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from chromium import Browser
-from served_runs import N_WORDS, STATE, choose_model, served, translated, until, write
+from served_runs import N_WORDS, STATE, choose_model, translated, until, write
+from server_process import serving
 
 PROBLEM = "document.querySelector('#state.problem')?.textContent"
 AGAIN = "document.getElementById('again')"
@@ -26,7 +27,7 @@ def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 @pytest.fixture(scope="module")
 def address(runs: dict[str, Path]) -> Iterator[str]:
-    with served(f"en:de={runs['run']}", f"plain={runs['plain']}", "--max-waiting", "2") as (found, _):
+    with serving(f"en:de={runs['run']}", f"plain={runs['plain']}", "--max-waiting", "2") as (found, _):
         yield found
 
 
@@ -76,7 +77,7 @@ def test_a_model_without_attention_shows_no_weights(browser: Browser, address: s
 
 
 def test_a_key_is_asked_for(browser: Browser, runs: dict[str, Path]) -> None:
-    with served(f"en:de={runs['run']}", ATTNKIT_API_KEY="sécret €") as (address, _):
+    with serving(f"en:de={runs['run']}", ATTNKIT_API_KEY="sécret €") as (address, _):
         browser.visit(address)
         assert not browser.ask("document.getElementById('key-card').hidden")
         write(browser, "1 2")
@@ -91,7 +92,7 @@ def test_a_key_is_asked_for(browser: Browser, runs: dict[str, Path]) -> None:
 
 
 def test_a_service_that_is_gone_is_missed(browser: Browser, runs: dict[str, Path]) -> None:
-    with served(f"en:de={runs['run']}", f"plain={runs['plain']}") as (address, process):
+    with serving(f"en:de={runs['run']}", f"plain={runs['plain']}") as (address, process):
         browser.visit(address)
         translated(browser, "1 2 3")
         process.kill()

@@ -11,19 +11,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 from chromium import Browser
-from served_runs import (
-    HEBREW,
-    HOSTILE,
-    N_WORDS,
-    STATE,
-    WORDS,
-    choose_model,
-    served,
-    task_runs,
-    train_words,
-    translated,
-    until,
-)
+from served_runs import HEBREW, HOSTILE, N_WORDS, STATE, WORDS, choose_model, train_words, translated, until
+from server_process import serving
+from task_runs import task_runs
 
 HOOKED = "[...document.querySelectorAll('*')].some((e) => e.getAttributeNames().some((name) => /^on/.test(name)))"
 STRANGE = "main :is(img, svg, script, iframe, object, embed, form, base, link, style, b, i)"
@@ -40,13 +30,18 @@ def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     (folder / "hostile").rename(named)
     lines = folder / "lines"
     workshop.train(workshop.configure_task("lines"), lines)
-    return {"hebrew": folder / "hebrew", "hostile": named, "lines": lines, **task_runs(folder)}
+    return {
+        "hebrew": folder / "hebrew",
+        "hostile": named,
+        "lines": lines,
+        **task_runs(folder, (HOSTILE[1], "good"), (f"B-{HOSTILE[0]}", "O")),
+    }
 
 
 @pytest.fixture(scope="module")
 def address(runs: dict[str, Path]) -> Iterator[str]:
     named = [f"{name}={path}" for name, path in runs.items() if name not in ("hebrew", "hostile")]
-    with served(f"en:he={runs['hebrew']}", runs["hostile"], *named) as (found, _):
+    with serving(f"en:he={runs['hebrew']}", runs["hostile"], *named) as (found, _):
         yield found
 
 

@@ -19,9 +19,10 @@ import pytest
 import attnkit
 
 sys.path.insert(0, str(Path(__file__).parent))  # the modules beside the tests are no package
+sys.path.append(str(Path(__file__).parents[1] / "serving"))
 
+from server_process import serving
 from test_serve_faults import LINES, ask, connect
-from test_serve_process import serving
 
 IMPATIENT = """
 from attnkit.cli.main import main

@@ -23,8 +23,10 @@ import pytest
 import attnkit
 
 sys.path.insert(0, str(Path(__file__).parent))  # the modules beside the tests are no package
+sys.path.append(str(Path(__file__).parents[1] / "serving"))
 
-from test_serve_process import post, serving
+from server_process import serving
+from test_serve_process import post
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no such signals")
 LINES = [" ".join(str(n)) for n in range(100, 400)]

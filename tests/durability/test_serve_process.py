@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -25,28 +24,11 @@ from libretranslatepy import LibreTranslateAPI
 
 import attnkit
 
+sys.path.append(str(Path(__file__).parents[1] / "serving"))
+
+from server_process import serving
+
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no such signals")
-
-
-@contextmanager
-def serving(*arguments: str | Path, program: str | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Start a server, by another program if one is given; yield its address and process."""
-    python = [sys.executable, *(("-m", "attnkit") if program is None else ("-c", program))]
-    argv = [*python, "serve", *map(str, arguments), "--port", "0", "--threads", "1"]
-    process = subprocess.Popen([*argv, "--device", "cpu"], stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if found := re.search(r"listening on (http://\S+)", line):
-                break
-        else:
-            raise AssertionError("the server has ended")
-        yield found[1], process
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "durability"))
+sys.path.append(str(Path(__file__).parents[1] / "serving"))
 
-from test_serve_process import serving
+from server_process import serving
 
 import attnkit
 

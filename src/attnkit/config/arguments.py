@@ -88,9 +88,9 @@ def _unknown(word: str, hints: Mapping[str, Any], where: str) -> UsageError:
 
 def _misfit(value: Any, hint: Any) -> tuple[str, str | None] | None:
     """Return what a value must be and is not, and a hint; None if it fits."""
-    place = None if (origin := get_origin(hint)) is Literal else _misplaced(value, hint)
-    if place is None and _fits(value, hint):
+    if _fits(value, hint):
         return None
+    place = None if (origin := get_origin(hint)) is Literal else _misplaced(value, hint)
     expected = f"{_described(hint)}, not {_shown(value)}"
     if place is not None:
         number, item, inner = place
@@ -109,10 +109,10 @@ def _misfit(value: Any, hint: Any) -> tuple[str, str | None] | None:
 def _misplaced(value: Any, hint: Any) -> tuple[int, Any, Any] | None:
     """Return the first item of a list that does not fit: number from 0, value, type."""
     lists = [part for part in (hint, *get_args(hint)) if _is_list(part)]
-    if len(lists) != 1 or not _listed(value) or _fits(value, hint):
+    if len(lists) != 1 or not _listed(value):
         return None
     inner = get_args(lists[0])[0]
-    return next((number, item, inner) for number, item in enumerate(value) if not _fits(item, inner))
+    return next(((number, item, inner) for number, item in enumerate(value) if not _fits(item, inner)), None)
 
 
 def _fits(value: Any, hint: Any) -> bool:
