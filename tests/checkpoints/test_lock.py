@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -71,6 +72,7 @@ def test_a_forked_child_neither_holds_nor_frees_the_lock(tmp_path: Path) -> None
     lock = run.lock()
     child = os.fork()
     if child == 0:
+        gc.disable()  # see test_saving.py
         lock.release()
         os._exit(0 if not Path(f"/proc/self/fd/{lock.descriptor}").exists() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -83,6 +85,7 @@ def test_what_a_forked_child_locks_is_not_freed_by_the_lock_it_left_behind(tmp_p
     first = RunFolder(tmp_path / "first").lock()
     child = os.fork()
     if child == 0:
+        gc.disable()  # see test_saving.py
         held = [os.open(os.devnull, os.O_RDONLY)]
         while held[-1] < first.descriptor:  # lower numbers that are free would be taken first
             held.append(os.open(os.devnull, os.O_RDONLY))
