@@ -24,6 +24,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "transformer",
         {**DROPOUT, "optimization__gradient_accumulation_steps": 2, "precision": "bfloat16"},
     ),
+    "transformer, R-Drop, BPE-dropout": (
+        "transformer",
+        {
+            **DROPOUT,
+            "regularization": {"r_drop": 5.0, "bpe_dropout": 0.2},
+            "vocabulary": {"kind": "bpe", "size": 400},
+            "optimization__gradient_accumulation_steps": 2,
+        },
+    ),
     "transformer, averaged": ("transformer", {**DROPOUT, "checkpoints__average": 2}),
     "rnn, additive, previous": (
         "rnn",

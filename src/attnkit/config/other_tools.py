@@ -36,6 +36,8 @@ _PARTS: dict[tuple[str, ...], str] = {
         "max_grad_norm grad_clip clip_grad_norm clip_gradients gradient_clip_val gradient_clipping"
     ),
     ("optimization.label_smoothing",): "label_smoothing label_smoothing_factor smoothing",
+    ("regularization.r_drop",): "rdrop r_drop rdrop_alpha reg_alpha",
+    ("regularization.bpe_dropout",): "bpe_dropout src_subword_alpha tgt_subword_alpha subword_alpha",
     ("optimization.weight_decay",): "weight_decay wd l2",
     ("optimization.betas",): "betas adam_betas adam_beta1 adam_beta2 beta1 beta2",
     ("optimization.eps",): "adam_eps adam_epsilon epsilon",

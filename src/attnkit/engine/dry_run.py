@@ -68,7 +68,7 @@ def estimate(
         "weights": n_trained * (4 + working) + n_frozen * (4 + itemsize),
         "gradients": n_trained * (4 + working),
         "optimizer": n_trained * (8 + average),  # two Adam moments
-        "activations": 1.5 * micro_tokens * config.model.activation_floats_per_token * itemsize,
+        "activations": 1.5 * config.n_passes * micro_tokens * config.model.activation_floats_per_token * itemsize,
         "logits": min(micro_tokens * n_classes * 4, 64e6),  # cross-entropy is computed in chunks over a reused buffer
         "checkpoint": n_trained * (12 + average),  # serialized in memory: weights and moments once more
         "process": 420e6,  # with torch but without a model, after an evaluation
@@ -82,7 +82,8 @@ def estimate(
     # A step takes up to 6 floating-point operations per parameter and token (Kaplan et al. 2020, section 2.1), and here
     # about half as many: a token passes through one side of a translation model, and few positions of a masked language
     # model reach the output layer. The estimate is accurate within a factor of three.
-    bounds = [3 * n_parameters * end / product_rate(device, precision) for end in ends if end is not None]
+    per_token = 3 * config.n_passes * n_parameters
+    bounds = [per_token * end / product_rate(device, precision) for end in ends if end is not None]
     return RunEstimate(
         n_examples=n_examples,
         n_parameters=n_parameters,

@@ -186,6 +186,11 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         return None
 
     @property
+    def n_passes(self) -> int:
+        """Number of passes over a batch in a step."""
+        return 1
+
+    @property
     def training(self) -> TrainingConfig:
         """Settings of the training loop: optimization, limits, evaluation and checkpoints."""
         return TrainingConfig(

@@ -18,6 +18,7 @@ from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import EOS_ID, PAD_ID, Decodable
 from attnkit.runtime.devices import one_torch_thread
+from attnkit.training.consistency import linear_consistency
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 # Letters: B batch, S source length, P prefix length, T target length, D model width, N target tokens.
@@ -92,21 +93,32 @@ def pad_prefixes(rows: Sequence[list[int]], device: torch.device) -> Tensor | No
 
 
 def seq2seq_loss(
-    model: TranslationModel, device: torch.device, smoothing: float
+    model: TranslationModel, device: torch.device, smoothing: float, r_drop: float = 0.0
 ) -> Callable[[PairBatch], dict[str, LossTerm]]:
-    """Return the loss function: nats summed over the target tokens of a batch."""
+    """Return the loss function: nats summed over the target tokens of a batch.
+
+    ``r_drop`` is the weight of the divergence of two passes; 0: one pass.
+    """
 
     def loss(batch: PairBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
-        hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in)  # (B, T, D)
+        src, mask, tgt_in, positions = batch.src, batch.src_mask, batch.tgt_in, batch.positions
+        if r_drop:  # both passes as one batch of (2B) rows: dropout differs between rows
+            src, tgt_in = src.repeat(2, 1), tgt_in.repeat(2, 1)
+            mask = None if mask is None else mask.repeat(2, 1)
+            positions = torch.cat([positions, positions + batch.tgt_in.numel()])
+        hidden = model.hidden(src, mask, tgt_in)  # (B, T, D)
         # Only positions with a target are projected to the vocabulary.
-        chosen = hidden.flatten(0, 1).index_select(0, batch.positions)  # (N, D)
+        chosen = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)
         weight: Tensor = model.output.weight
         bias: Tensor = model.output.bias
         targets = batch.targets
         if first := model.first_target:  # left out, so that label smoothing does not reach them either
             weight, bias, targets = weight[first:], bias[first:], targets - first
-        total, nll = linear_cross_entropy(chosen, weight, bias, targets, smoothing)
+        if r_drop:
+            total, nll = linear_consistency(chosen, weight, bias, targets, r_drop, smoothing)
+        else:
+            total, nll = linear_cross_entropy(chosen, weight, bias, targets, smoothing)
         return {"nll": LossTerm(total, reported=nll)}
 
     return loss

@@ -58,7 +58,7 @@ def linear_cross_entropy(
         per_logit = size if size >= 4 or fused else size + 4  # half-precision logits also have a float32 copy
         budget = _BUFFER_BYTES_ON_CPU if hidden.device.type == "cpu" else _BUFFER_BYTES_ELSEWHERE * (1 + fused)
         chunk_rows = max(1, budget // (per_logit * len(weight)))
-    gradients = _ChunkedGradients(hidden, weight, bias)
+    gradients = ChunkedGradients(hidden, weight, bias)
     with torch.no_grad():
         # One buffer for the logits of all chunks, and a wide one if they are in half precision.
         narrow = hidden.new_empty((min(chunk_rows, len(hidden)), len(weight)))
@@ -71,7 +71,7 @@ def linear_cross_entropy(
         borders = [len(hidden) * i // n_chunks for i in range(n_chunks + 1)] if n_chunks else []
         for start, stop in pairwise(borders):
             span, n = slice(start, stop), stop - start
-            logits = _product(hidden[span], weight, bias, narrow[:n])  # (n, D) @ (D, V)
+            logits = product(hidden[span], weight, bias, narrow[:n])  # (n, D) @ (D, V)
             if fused:
                 from attnkit.training.cross_entropy_kernel import cross_entropy_rows
 
@@ -101,15 +101,15 @@ def linear_cross_entropy(
             uniform = log_norms.sum() - gradients.smooth(label_smoothing)
             total = (1 - label_smoothing) * nll + label_smoothing * uniform
     if gradients.any:
-        total = _AttachGradients.apply(total, hidden, weight, bias, gradients)  # type: ignore[no-untyped-call]
+        total = AttachGradients.apply(total, hidden, weight, bias, gradients)  # type: ignore[no-untyped-call]
     return total, nll
 
 
-class _ChunkedGradients:
+class ChunkedGradients:
     """Required gradients of hidden (N, D), weight (V, D) and bias (V,), over chunks."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-        # Detached: the graph ends here, and _AttachGradients continues it.
+        # Detached: the graph ends here, and AttachGradients continues it.
         self.inputs = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
         self.dtype = hidden.dtype
         # At least float32; float64 for float64 features.
@@ -129,23 +129,24 @@ class _ChunkedGradients:
         if self.hidden is not None:
             part = self.hidden[rows]
             # (n, V) @ (V, D), written in place if the product supports it.
-            product = _product(errors, weight.t(), None, part)
-            if product is not part:
-                part.copy_(product)
+            found = product(errors, weight.t(), None, part)
+            if found is not part:
+                part.copy_(found)
         if self.weight is not None:
-            self.weight.add_(_product(errors.t(), hidden[rows].t()))  # (V, n) @ (n, D)
+            self.weight.add_(product(errors.t(), hidden[rows].t()))  # (V, n) @ (n, D)
         if self.bias is not None:
             self.bias.add_(errors.sum(0, dtype=self.wide))  # (V,)
 
-    def smooth(self, label_smoothing: float) -> Tensor:
+    def smooth(self, label_smoothing: float, scale: float = 1.0) -> Tensor:
         """Apply label smoothing to the gradients; return the sum of mean logits over rows.
 
-        This subtracts smoothing / V from the gradient of each logit. Both are linear in hidden: no pass over (N, V).
+        This subtracts ``scale`` * smoothing / V from the gradient of each logit; ``scale`` is the factor of the
+        cross-entropy in the loss. Both are linear in hidden: no pass over (N, V).
         """
         hidden, weight, bias = self.inputs
         hidden_sum, weight_sum = hidden.sum(0, dtype=self.wide), weight.sum(0, dtype=self.wide)  # (D,) each
         # The chunked pass has covered softmax and targets: only -smoothing / V per logit is left.
-        share = label_smoothing / len(weight)
+        share = scale * label_smoothing / len(weight)
         if self.hidden is not None:
             self.hidden.sub_((share * weight_sum).to(self.dtype))  # (D,), for every row
         if self.weight is not None:
@@ -156,12 +157,12 @@ class _ChunkedGradients:
         return mean if bias is None else mean + len(hidden) * bias.mean(dtype=self.wide)
 
 
-class _AttachGradients(torch.autograd.Function):
+class AttachGradients(torch.autograd.Function):
     """Autograd function that attaches precomputed gradients to a precomputed total."""
 
     @staticmethod
     def forward(
-        ctx: Any, total: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, gradients: _ChunkedGradients
+        ctx: Any, total: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, gradients: ChunkedGradients
     ) -> Tensor:
         # A plain attribute, since save_for_backward is for inputs and outputs, and these gradients are neither.
         ctx.gradients = gradients
@@ -172,12 +173,12 @@ class _AttachGradients(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Scale by ``upstream``, out of place, so that a retained graph can run again."""
-        sums: _ChunkedGradients = ctx.gradients
+        sums: ChunkedGradients = ctx.gradients
         parts = (sums.hidden, sums.weight, sums.bias)
         return None, *(None if part is None else (part * upstream).to(sums.dtype) for part in parts), None
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Return x (n, k) @ weight.T (k, m) + bias (m,), in ``out`` or in a new tensor."""
     is_large = x.numel() * weight.shape[0] >= MIN_PRODUCT
     if HAS_PRODUCT and x.dtype == torch.float32 and x.device.type == "cpu" and is_large:

@@ -47,6 +47,17 @@ class ExtensionConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         return self
 
 
+class RegularizationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Regularization of training besides dropout and label smoothing."""
+
+    r_drop: float = Field(default=0.0, ge=0, le=1000)
+    """Weight alpha of R-Drop (Liang et al. 2021, equation 4): each batch passes twice, with different dropout, and the
+    divergence of both predictions is added to the loss. A step takes twice as long. 0: off."""
+    bpe_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Probability with which a merge is left out when training text is segmented, anew in every epoch (BPE-dropout,
+    Provilkov et al. 2020); vocabularies of kind bpe only. 0: off."""
+
+
 class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Configuration of a translation run, as ``attnkit train --dry-run`` prints it."""
 
@@ -67,6 +78,8 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Frozen parts and layer-wise learning rates of a run with ``--init-from``."""
     extension: ExtensionConfig | None = None
     """Additions to the vocabulary of ``--init-from``. Null: none."""
+    regularization: RegularizationConfig = RegularizationConfig()
+    """R-Drop and BPE-dropout."""
     decoding: SearchConfig = SearchConfig()
     """Search settings: the defaults of ``attnkit translate``, and with a beam size of 1 those of validation."""
     confidence: bool = True
@@ -93,6 +106,11 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         directions = self.data.known_directions
         own = [bleu_of(direction) for direction in directions] if len(directions) > 1 else []
         return ("loss", "perplexity", "bleu", "chrf", *own)
+
+    @property
+    def n_passes(self) -> int:
+        """Return the number of passes over a batch in a step."""
+        return 2 if self.regularization.r_drop else 1
 
     @property
     def resumable_keys(self) -> tuple[str, ...]:
@@ -124,6 +142,11 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
                 raise ValueError(f"data.{key} needs subwords or characters, not vocabulary.kind=word")
         if self.extension is not None and self.extension.files and not self.joint_vocabulary:
             raise ValueError("extension.files needs a joint vocabulary")
+        rates = ("dropout", "attention_dropout", "activation_dropout")
+        if self.regularization.r_drop and not any(getattr(self.model, rate, 0) for rate in rates):
+            raise ValueError("regularization.r_drop needs dropout: without it, both passes are the same")
+        if self.regularization.bpe_dropout and self.vocabulary_files is None and self.vocabulary.kind != "bpe":
+            raise ValueError(f"regularization.bpe_dropout needs vocabulary.kind=bpe, not {self.vocabulary.kind}")
         if self.fsdp and self.finetuning.freeze:
             raise ValueError("finetuning.freeze cannot be combined with fsdp")
         if self.adapter is not None:

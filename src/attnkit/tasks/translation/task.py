@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -54,7 +55,14 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
                 load_loops("search", choose_target(), "float32")
 
     def load_data(self, config: TranslationConfig, folder: Path) -> TranslationData:
-        return open_prepared(folder)
+        data, dropout = open_prepared(folder), config.regularization.bpe_dropout
+        if not dropout:
+            return data
+        from attnkit.data.subword_sampling import SampledPairs, Samplers  # imported here: most runs sample nothing
+        from attnkit.text.bpe_dropout import BpeDropout
+
+        samplers = Samplers(*(BpeDropout(one, dropout, config.data.max_length) for one in data.vocabularies))
+        return replace(data, pairs=SampledPairs(data.pairs, samplers))
 
     def build_model(self, config: TranslationConfig, data: TranslationData) -> TranslationModel:
         vocabularies = data.vocabularies
@@ -202,7 +210,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def loss(
         self, config: TranslationConfig, model: TranslationModel, data: TranslationData, device: torch.device
     ) -> LossFunction:
-        return seq2seq_loss(model, device, config.optimization.label_smoothing)
+        return seq2seq_loss(model, device, config.optimization.label_smoothing, config.regularization.r_drop)
 
 
 def check_directions(checkpoint: Checkpoint, config: TranslationConfig) -> None:

@@ -1,0 +1,44 @@
+"""Encoded pairs whose words are segmented anew in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from attnkit.data.pairs import PairBatch, Pairs, Ragged, make_batch
+from attnkit.data.permutation import FeistelPermutation, Ids
+from attnkit.text.bpe_dropout import BpeDropout
+
+
+class Samplers(NamedTuple):
+    """Segmentation of both sides."""
+
+    src: BpeDropout
+    tgt: BpeDropout
+
+
+class SampledPairs(Pairs):
+    """Pairs with BPE-dropout; satisfies ``loader.Dataset``.
+
+    The segmentation of a pair depends only on seed, epoch and its number. ``lengths``, from which batches are planned,
+    are those of the encoding without dropout.
+    """
+
+    def __init__(self, pairs: Pairs, samplers: Samplers) -> None:
+        super().__init__(pairs.src, pairs.tgt, pairs.corpora, pairs.dropped)
+        self._samplers = samplers
+
+    def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> PairBatch:
+        if not len(indices):
+            raise ValueError("an empty batch has no tensors")
+        return make_batch(self._sample("src", indices, seed, epoch), self._sample("tgt", indices, seed, epoch))
+
+    def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
+        return {"nll": int(self._sample("tgt", indices, seed, epoch)[1].sum()) + len(indices)}  # an EOS each
+
+    def _sample(self, side: str, indices: Ids, seed: int, epoch: int) -> Ragged:
+        key = FeistelPermutation(f"bpe dropout {side}", seed, epoch).apply(indices.astype(np.uint32))
+        ids, lengths = getattr(self, side).gather(indices)
+        return getattr(self._samplers, side).sample(ids, lengths, key.astype(np.uint64))  # type: ignore[no-any-return]
