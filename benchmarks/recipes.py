@@ -28,7 +28,7 @@ from peers import machine
 HERE = Path(__file__).parent
 WORK = WORK_FOLDER / "recipes"
 RESULT = HERE / "results" / "recipes.json"
-CALIBRATION_EPOCHS = 2
+CALIBRATION_EPOCHS = 8
 
 DROPOUT = {"model.dropout": 0.3, "model.attention_dropout": 0.1, "model.activation_dropout": 0.1}
 STRONG = {"model.dropout": 0.4, "model.attention_dropout": 0.1, "model.activation_dropout": 0.1}
@@ -80,13 +80,13 @@ def measure(data: Path, pairs: int, name: str, seed: int, minutes: float) -> dic
     settings = RECIPES[name] | {"seed": seed, "checkpoints.keep_last": 1, "evaluation.n_samples": 0}
     short = run.with_name(run.name + "-short")
     unevaluated = {"evaluation.every_epochs": 1000.0, "confidence": "false"}
-    spent = []
-    for epochs in (1, 1 + CALIBRATION_EPOCHS):
+    spent: list[float] = []
+    for epochs in (1, 1, 1 + CALIBRATION_EPOCHS):  # the first run compiles what the machine has not yet cached
         shutil.rmtree(short, ignore_errors=True)
         spent.append(train(data, pairs, settings | unevaluated, epochs, short)[1])
     shutil.rmtree(short)
-    per_epoch = (spent[1] - spent[0]) / CALIBRATION_EPOCHS
-    epochs = max(1, round((60 * minutes - spent[0]) / per_epoch))
+    per_epoch = (spent[2] - spent[1]) / CALIBRATION_EPOCHS
+    epochs = max(1, round((60 * minutes - spent[1]) / per_epoch))
     every = {"evaluation.every_epochs": max(1.0, round(epochs / 20)), "confidence": "false"}
     done, seconds = train(data, pairs, settings | every, epochs, run)
     return {"dev BLEU": done["metrics"]["bleu"], "epochs": epochs, "processor minutes": round(seconds / 60, 2)}

@@ -222,6 +222,7 @@ OUTPUTS: dict[str, Printed] = {
     "compare-lm": Printed((ModelComparison,)),
     "translate": Printed((TranslatedLine, TranslatedPassage), "line of input, or passage of a document"),
     "back-translate": Printed((SyntheticReport,)),
+    "augment": Printed((SyntheticReport,)),
     "distill": Printed((SyntheticReport,)),
     "align": Printed((Links, AlignmentReport), "pair; the last line has the totals"),
     "attend": Printed((AttentionLine, Example), "line of input"),

@@ -26,7 +26,7 @@ ADDED = {
     "toy-corpus": "--pairs 150 --valid 10 --test 10 --overwrite",
     "word2vec train": "--dim 8 --epochs 1 --min-count 1 --threads 1 --overwrite",
     "word2vec project": "--words 120",
-    **dict.fromkeys(("back-translate", "distill"), "--keep-flagged --overwrite --device cpu"),
+    **dict.fromkeys(("back-translate", "augment", "distill"), "--keep-flagged --overwrite --device cpu"),
 }
 """Appended to an example, so that it is quick: the last of equal flags wins."""
 RUN = {

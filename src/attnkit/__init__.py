@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attnkit.library.loading import load, load_module
     from attnkit.library.results import confusion, curves, project
     from attnkit.library.runs import average, compare, compare_lm, export, import_run, list_runs, report, sweep, verify
-    from attnkit.library.synthetic import back_translate, distill
+    from attnkit.library.synthetic import augment, back_translate, distill
     from attnkit.library.training import (
         finetune,
         plan,
@@ -55,6 +55,7 @@ __all__ = [
     "__version__",
     "align",
     "attend",
+    "augment",
     "average",
     "back_translate",
     "check",
@@ -119,6 +120,7 @@ _MODULES = {
     "report": "library.runs",
     "sweep": "library.runs",
     "verify": "library.runs",
+    "augment": "library.synthetic",
     "back_translate": "library.synthetic",
     "distill": "library.synthetic",
     "finetune": "library.training",

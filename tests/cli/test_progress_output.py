@@ -19,6 +19,7 @@ SILENT = {
     *("train", "pretrain-mlm", "pretrain-clm", "finetune", "demo", "vocab", "clean", "translate", "align", "score"),
     *(
         "back-translate",
+        "augment",
         "distill",
         "compare",
         "report",

@@ -1,4 +1,4 @@
-"""The command lines of `back-translate` and `distill`."""
+"""The command lines of `back-translate`, `augment` and `distill`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,27 @@ def test_back_translate_prints_its_counts_and_the_next_command(
     assert code == 0 and err == ""
     assert json.loads(printed) == {"n_lines": 3, "kept": 2, "dropped": {"blank": 1}, "reference_bleu": None}
     assert "<bt>" not in (out / "pairs.src").read_text()
+
+
+def test_augment_prints_its_counts_and_says_what_is_missing(
+    call: Call, words: Path, workshop: Any, tmp_path: Path
+) -> None:
+    src, tgt, out = workshop.file("test.src"), workshop.file("test.tgt"), tmp_path / "out"
+    code, _, err = call("augment", src, tgt, "-o", out, *OPTIONS)
+    assert code == 2 and "no run to translate with" in err and "--forward RUN, --backward RUN, or both" in err
+    code, _, err = call("augment", src, tgt, "-o", out, *OPTIONS, "--forward", words, "--backward", tmp_path / "none")
+    assert code == 4 and f"no such run folder: {tmp_path / 'none'}" in err
+    short = tmp_path / "short"
+    short.write_text("1\n")
+    code, _, err = call("augment", src, short, "-o", out, *OPTIONS, "--forward", words)
+    assert code == 3 and f"{short} has 1" in err
+    assert not out.exists()
+    both = ("--forward", words, "--backward", words, "--max-length", 8)
+    code, printed, err = call("augment", src, tgt, "-o", out, *OPTIONS, *both)
+    assert code == 0, err
+    n_lines = len(src.read_text().splitlines())
+    assert printed.startswith(f"{n_lines}  lines read\n") and f"pairs kept in {out}" in printed
+    assert f"--src {out}/pairs.src --tgt {out}/pairs.tgt" in err
 
 
 def test_distill_reports_how_near_its_translations_are(call: Call, words: Path, workshop: Any, tmp_path: Path) -> None:

@@ -41,6 +41,10 @@ PASSES: dict[str, list[str]] = {
         "translate run -i {corpus}/test.src --device cpu",
     ],
     "back-translate": ["back-translate run {corpus}/test.src -o synthetic --device cpu --keep-flagged"],
+    "augment": [
+        "augment {corpus}/test.src {corpus}/test.tgt -o augmented --forward run --backward run --device cpu"
+        " --keep-flagged --sampling --num-hypotheses 2"
+    ],
     "distill": [
         "distill run {corpus}/test.src {corpus}/test.tgt -o distilled --device cpu --beam-size 2 --keep-flagged"
     ],

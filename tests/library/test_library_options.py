@@ -39,6 +39,7 @@ SETTINGS = {
     "clean": (CleanConfig, {"keep_copies": "drop_copies", "any_language": "check_languages"}),
     "vocab": (VocabularyConfig, {"symbol": "symbols"}),
     "back-translate": (SyntheticConfig, {}),
+    "augment": (SyntheticConfig, {}),
     "distill": (SyntheticConfig, {}),
     "word2vec phrases": (PhrasesConfig, {"connector": "connectors"}),
 }

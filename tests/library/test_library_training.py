@@ -132,6 +132,7 @@ CALLS = {
     "compare-lm": "compare_lm",
     "translate": "Translator.translate Translator.translate_document",
     "back-translate": "back_translate",
+    "augment": "augment",
     "distill": "distill",
     "compare": "compare",
     "runs": "list_runs",

@@ -66,6 +66,16 @@ def synthetic_pairs(folder: Path) -> None:
     taught = attnkit.distill(
         folder / "run", folder / "train.en", folder / "taught", tgt=folder / "train.fr", beam_size=4
     )
+    more = attnkit.augment(
+        folder / "train.en",
+        folder / "train.fr",
+        folder / "both-sides",
+        forward=[folder / "run"],
+        backward=folder / "back",
+        sampling=True,
+        num_hypotheses=2,
+    )
+    kept += more.kept
     bleu: float | None = taught.reference_bleu
     print(kept, dropped, bleu)
 

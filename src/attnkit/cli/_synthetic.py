@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
@@ -13,7 +13,6 @@ from attnkit.progress import console
 if TYPE_CHECKING:
     from attnkit.tasks.translation.synthetic_config import SyntheticConfig
     from attnkit.tasks.translation.synthetic_output import SyntheticReport
-    from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest
 
 
 def read_options(given: Mapping[str, Any]) -> tuple[SyntheticConfig, dict[str, Any]]:
@@ -33,21 +32,23 @@ def read_options(given: Mapping[str, Any]) -> tuple[SyntheticConfig, dict[str, A
     return config, search
 
 
-def run_job(request: SyntheticRequest, json: bool) -> None:
-    """Write the pairs of a job, show its progress and print its report."""
-    from attnkit.tasks.translation.synthetic_pairs import make_pairs
+def run_job(write: Callable[..., SyntheticReport], sources: Sequence[Path], output: Path, json: bool) -> None:
+    """Write the pairs of a job, show its progress and print its report.
 
+    ``write`` takes functions for warnings, lines done and lines of an earlier process; ``sources`` are the files whose
+    lines are counted.
+    """
     with console.StatusLine(plain_every=60.0) as status:
-        follow = {"show": console.follow_lines(status, [request.text])}
+        follow = {"show": console.follow_lines(status, sources)}
 
         def resumed(n_lines: int) -> None:
             status.say(f"resuming after line {n_lines:,}")
-            follow["show"] = console.follow_lines(status, [request.text], n_lines)
+            follow["show"] = console.follow_lines(status, sources, n_lines)
 
-        report = make_pairs(request, status.warn, lambda n_lines: follow["show"](n_lines), resumed)
-    console.result(dumps(asdict(report), indent=1) if json else as_text(report, request.output))
+        report = write(status.warn, lambda n_lines: follow["show"](n_lines), resumed)
+    console.result(dumps(asdict(report), indent=1) if json else as_text(report, output))
     if not json:
-        sides = "--src", request.output / "pairs.src", "--tgt", request.output / "pairs.tgt"
+        sides = "--src", output / "pairs.src", "--tgt", output / "pairs.tgt"
         console.info(f"try: {console.command('train', '--src', 'a.src', '--tgt', 'a.tgt', *sides)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +54,7 @@ def command(
     from attnkit.cli._synthetic import read_options, run_job
 
     config, search = read_options(locals())
-    from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest
+    from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
 
     request = SyntheticRequest(
         run=run,
@@ -72,4 +73,4 @@ def command(
         split=split,
         overwrite=overwrite,
     )
-    run_job(request, json)
+    run_job(partial(make_pairs, request), [src], output, json)

@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare-lm": ("compare_lm", "Compare the predictions of BERT and GPT in one sentence."),
     "translate": ("translate", "Translate text with one run or an ensemble."),
     "back-translate": ("back_translate", "Make training pairs from target text alone."),
+    "augment": ("augment", "Make more training pairs of a corpus by translating both sides."),
     "distill": ("distill", "Make training text from a teacher's translations."),
     "align": ("align", "Align the words of two files; write a lexicon."),
     "attend": ("attend", "Show the attention weights of a model."),

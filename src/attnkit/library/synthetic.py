@@ -1,4 +1,4 @@
-"""Calls that write training pairs: back_translate and distill. Torch-free."""
+"""Calls that write training pairs: back_translate, augment, distill. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnkit.config.arguments import Count, checked
 from attnkit.decoding.config import SearchArguments, check_search_options
 from attnkit.engine.engine_choice import Engine
 from attnkit.kernels.simd.targets import Precision
-from attnkit.library.files import as_path, warn
+from attnkit.library.files import Files, as_path, paths_of, warn
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
 from attnkit.tasks.translation.segmenting import SplitPolicy
@@ -77,6 +77,78 @@ def back_translate(
     files = {"text": Path(mono), "forward": as_path(forward), "adapter": as_path(adapter)}
     given = {"tag": BACK_TRANSLATED, **(settings or {})}
     return _make_pairs(Path(run), Path(output), {**files, **options, "is_back": True}, given, {**search}, quiet)
+
+
+@checked
+def augment(
+    src: str | Path,
+    tgt: str | Path,
+    output: str | Path,
+    *,
+    forward: Files = (),
+    backward: Files = (),
+    forward_tag: str = "",
+    settings: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    precision: Precision = "float32",
+    engine: Engine = "auto",
+    threads: Count | None = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+    split: SplitPolicy = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+    **search: Unpack[SearchArguments],
+) -> SyntheticReport:
+    """Make more training pairs of a corpus by translating both sides.
+
+    As ``attnkit augment`` does (Nguyen et al. 2020). Calling it again resumes an interrupted job. The other arguments,
+    and the errors, are those of ``back_translate``.
+
+    Args:
+        src: source text.
+        tgt: target text, aligned line by line.
+        output: folder that gets ``pairs.src`` and ``pairs.tgt``, without the pairs of the corpus.
+        forward: run or runs from the source to the target language.
+        backward: run or runs from the target to the source language.
+        forward_tag: symbol before each source whose target a model wrote; empty: none.
+        settings: the tag of sources that a model wrote, and filters, e.g. ``{"tag": ""}``; see ``SyntheticConfig``.
+        device: device of the models.
+        precision: ``float32``, ``bfloat16`` or ``int8``.
+        engine: ``compiled``, ``torch`` or ``auto``.
+        threads: CPU threads; None: all.
+        src_lang: language of ``src``, if a run of ``backward`` has several.
+        tgt_lang: language of ``tgt``, if a run of ``forward`` has several.
+        split: as of ``back_translate``.
+        overwrite: whether to replace an earlier result.
+        quiet: whether to show no progress.
+        search: options of the search, e.g. ``sampling=True, num_hypotheses=3``.
+    """
+    from attnkit.tasks.translation import augment as job
+    from attnkit.tasks.translation.synthetic_config import SyntheticConfig
+
+    config = validate(SyntheticConfig, {"tag": BACK_TRANSLATED, **(settings or {})})
+    check_search_options({**search})
+    request = job.AugmentRequest(
+        src=Path(src),
+        tgt=Path(tgt),
+        output=Path(output),
+        forward=paths_of(forward),
+        backward=paths_of(backward),
+        config=config,
+        forward_tag=forward_tag,
+        search={**search},
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        device=device,
+        precision=precision,
+        engine=engine,
+        threads=threads,
+        split=split,
+        overwrite=overwrite,
+    )
+    with call_progress(quiet) as status:
+        return job.augment(request, warn, follow_lines(status, [request.src]))
 
 
 @checked

@@ -1,4 +1,4 @@
-"""Training pairs that models write: back-translation and distillation.
+"""Training pairs that models write: back-translation and distillation; ``augment`` does both.
 
 Back-translation (Sennrich et al. 2016, Improving Neural Machine Translation Models with Monolingual Data) translates
 target text into the source language; the translation becomes the source of a pair. Distillation (Kim and Rush 2016,
@@ -174,6 +174,16 @@ class PairWriter:
         self._forward = None if request.forward is None else ForwardFilter(request.forward, request, tell)
         self._bleu = build_metric("bleu", by_sentence=True)
         self._is_first = True
+
+    @property
+    def is_back(self) -> bool:
+        """Return whether translations are the sources of the pairs."""
+        return self._request.is_back
+
+    @property
+    def tag(self) -> str:
+        """Return the tag before each source."""
+        return self._config.tag
 
     def write(self, window: Sequence[Line], n_before: int, progress: Callable[[int], None]) -> Iterator[SyntheticPair]:
         """Yield the pairs of a window of lines, dropped ones included.
