@@ -126,6 +126,9 @@ def test_a_full_queue_refuses_at_once_and_says_for_how_long() -> None:
         with pytest.raises(RefusedError) as refused:
             await batcher.submit([3, 4])
         assert refused.value.status == 503 and int(refused.value.headers["Retry-After"]) >= 1
+        with pytest.raises(RefusedError, match="4 lines are more than the 3 that may wait") as refused:
+            await batcher.submit([3, 4, 5, 6])
+        assert refused.value.status == 413 and not refused.value.headers
         last = asyncio.create_task(batcher.submit([5]))
         await asyncio.sleep(0)
         recorder.gate.set()

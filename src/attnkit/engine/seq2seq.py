@@ -18,7 +18,6 @@ from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import EOS_ID, PAD_ID, Decodable
 from attnkit.runtime.devices import one_torch_thread
-from attnkit.training.consistency import linear_consistency
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 # Letters: B batch, S source length, P prefix length, T target length, D model width, N target tokens.
@@ -116,6 +115,8 @@ def seq2seq_loss(
         if first := model.first_target:  # left out, so that label smoothing does not reach them either
             weight, bias, targets = weight[first:], bias[first:], targets - first
         if r_drop:
+            from attnkit.training.consistency import linear_consistency  # imported here: most runs have one pass
+
             total, nll = linear_consistency(chosen, weight, bias, targets, r_drop, smoothing)
         else:
             total, nll = linear_cross_entropy(chosen, weight, bias, targets, smoothing)

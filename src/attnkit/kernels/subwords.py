@@ -1,4 +1,4 @@
-"""BPE-dropout of encoded lines (Provilkov et al. 2020, algorithm 1): merges again, leaving some out.
+"""BPE-dropout of encoded lines (Provilkov et al. 2020, algorithm 1).
 
 Each word is spelled out in the pieces that all merges start from. Then the pair with the lowest rank is merged, again
 and again, but of the pairs that could be merged each is left out with a probability, anew in every round; a round in

@@ -135,7 +135,7 @@ class Batcher:
         """Return the result of each item; a caller that is cancelled takes its items back.
 
         Raises:
-            RefusedError: the queue is full (503), or the time is over (504).
+            RefusedError: the queue is full (503), the items are more than it holds (413), the time is over (504).
             AttnkitError: the model refuses an item.
         """
         if not items:
@@ -146,6 +146,8 @@ class Batcher:
         with self._changed:
             if self._is_closed:
                 raise RefusedError(503, "the service is shutting down", {"Retry-After": "5"})
+            if n > self._limits.max_waiting:  # never, however empty the queue
+                raise RefusedError(413, f"{n:,} lines are more than the {self._limits.max_waiting:,} that may wait")
             n_lines, n_characters = self._n_waiting + n, self._n_characters + count_characters(items)
             is_full = n_lines > self._limits.max_waiting or n_characters > self._limits.max_waiting_characters
             if is_full or self._is_late(n_characters):

@@ -1,4 +1,4 @@
-"""BPE-dropout (Provilkov et al. 2020): another segmentation of each word in every epoch."""
+"""BPE-dropout (Provilkov et al. 2020): other segments of words in every epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R-Drop: one prediction from two passes with different dropout (Liang et al. 2021).
+"""R-Drop: two passes with different dropout that must agree (Liang et al. 2021).
 
 Letters: N rows with a target, D model width, V vocabulary, n rows of a chunk.
 """

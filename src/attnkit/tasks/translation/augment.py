@@ -56,7 +56,10 @@ class AugmentRequest:
 
     @property
     def jobs(self) -> list[SyntheticRequest]:
-        """Return what each run translates, forward runs first; ``references`` are the other side."""
+        """Return what each run translates, forward runs first.
+
+        ``references`` are the other side.
+        """
         shared = {name: getattr(self, name) for name in ("output", "search", "device", "precision", "engine")}
         shared |= {name: getattr(self, name) for name in ("threads", "split", "batching", "overwrite")}
         forward_config = self.config.model_copy(update={"tag": self.forward_tag})
@@ -121,7 +124,7 @@ def augment(
 def _write(
     writers: Sequence[PairWriter], window: Sequence[Line], n_before: int, progress: Callable[[int], None]
 ) -> list[SyntheticPair]:
-    """Return the pairs of a window by all writers, line by line, dropped ones included."""
+    """Return the pairs of a window by all writers, line by line."""
     made: list[tuple[SyntheticPair, str]] = []  # with the tag of their writer
     for place, writer in enumerate(writers):
 
@@ -137,7 +140,7 @@ def _write(
 def _without_repeats(
     made: Sequence[tuple[SyntheticPair, str]], window: Sequence[Line], n_before: int
 ) -> Iterator[SyntheticPair]:
-    """Yield pairs with the reason of those that the corpus has or that came before."""
+    """Yield pairs; name the reason for what the corpus has or came before."""
     seen: set[tuple[int, str, str]] = set()
     for pair, tag in made:
         source, target = window[pair.line - n_before - 1]

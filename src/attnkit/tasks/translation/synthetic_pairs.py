@@ -1,4 +1,4 @@
-"""Training pairs that models write: back-translation and distillation; ``augment`` does both.
+"""Training pairs that models write: back-translation and distillation.
 
 Back-translation (Sennrich et al. 2016, Improving Neural Machine Translation Models with Monolingual Data) translates
 target text into the source language; the translation becomes the source of a pair. Distillation (Kim and Rush 2016,
