@@ -1,4 +1,4 @@
-"""Pairs with BPE-dropout: what a segmentation depends on, and counts that fit it."""
+"""Pairs segmented at random: what a segmentation depends on, and counts that fit it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from attnkit.data.config import DataConfig
 from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.data.pairs import Pairs, write_pairs
 from attnkit.data.subword_sampling import SampledPairs, Samplers
-from attnkit.text.bpe_dropout import BpeDropout
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.encoding import EncodedLines
+from attnkit.text.subword_sampling import subword_sampler
 from attnkit.text.vocabulary import train_vocabulary
 
 SIDES = (
@@ -33,7 +33,9 @@ def pairs(tmp_path: Path) -> Pairs:
 
 
 def sampled(pairs: Pairs, dropout: float = 0.3) -> SampledPairs:
-    return SampledPairs(pairs, Samplers(*(BpeDropout(VOCABULARY, dropout, 256) for _ in range(2))))
+    return SampledPairs(
+        pairs, Samplers(*(subword_sampler(VOCABULARY, longest=256, dropout=dropout, alpha=None) for _ in range(2)))
+    )
 
 
 def rows_of(data: SampledPairs, indices: list[int], seed: int = 1, epoch: int = 0) -> list[tuple[list[int], list[int]]]:

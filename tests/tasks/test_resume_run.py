@@ -33,6 +33,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "optimization__gradient_accumulation_steps": 2,
         },
     ),
+    "rnn, unigram sampling": (
+        "rnn",
+        {"regularization": {"unigram_alpha": 0.2}, "vocabulary": {"kind": "unigram", "size": 400}},
+    ),
     "transformer, averaged": ("transformer", {**DROPOUT, "checkpoints__average": 2}),
     "rnn, additive, previous": (
         "rnn",

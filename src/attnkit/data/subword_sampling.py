@@ -9,21 +9,21 @@ import numpy as np
 
 from attnkit.data.pairs import PairBatch, Pairs, Ragged, make_batch
 from attnkit.data.permutation import FeistelPermutation, Ids
-from attnkit.text.bpe_dropout import BpeDropout
+from attnkit.kernels.subwords import SubwordSampler
 
 
 class Samplers(NamedTuple):
     """Segmentation of both sides."""
 
-    src: BpeDropout
-    tgt: BpeDropout
+    src: SubwordSampler
+    tgt: SubwordSampler
 
 
 class SampledPairs(Pairs):
-    """Pairs with BPE-dropout; satisfies ``loader.Dataset``.
+    """Pairs with random segmentation; satisfies ``loader.Dataset``.
 
     The segmentation of a pair depends only on seed, epoch and its number. ``lengths``, from which batches are planned,
-    are those of the encoding without dropout.
+    are those of the usual encoding.
     """
 
     def __init__(self, pairs: Pairs, samplers: Samplers) -> None:
@@ -39,6 +39,7 @@ class SampledPairs(Pairs):
         return {"nll": int(self._sample("tgt", indices, seed, epoch)[1].sum()) + len(indices)}  # an EOS each
 
     def _sample(self, side: str, indices: Ids, seed: int, epoch: int) -> Ragged:
-        key = FeistelPermutation(f"bpe dropout {side}", seed, epoch).apply(indices.astype(np.uint32))
+        key = FeistelPermutation(f"subwords {side}", seed, epoch).apply(indices.astype(np.uint32))
         ids, lengths = getattr(self, side).gather(indices)
-        return getattr(self._samplers, side).sample(ids, lengths, key.astype(np.uint64))  # type: ignore[no-any-return]
+        sampler: SubwordSampler = getattr(self._samplers, side)
+        return sampler.sample(ids, lengths, key.astype(np.uint64))

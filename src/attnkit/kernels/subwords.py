@@ -1,11 +1,15 @@
-"""BPE-dropout of encoded lines (Provilkov et al. 2020, algorithm 1).
+"""Random segmentation of encoded lines, word by word: subword regularization.
 
-Each word is spelled out in the pieces that all merges start from. Then the pair with the lowest rank is merged, again
-and again, but of the pairs that could be merged each is left out with a probability, anew in every round; a round in
-which all are left out ends the word. Without numba the loop is plain Python, with the same results.
+Each word is spelled out in the bytes from which entries are made. BPE-dropout (Provilkov et al. 2020, algorithm 1) then
+merges the pair with the lowest rank, again and again, but of the pairs that could be merged each is left out with a
+probability, anew in every round; a round in which all are left out ends the word. Unigram sampling (Kudo 2018, equation
+9, over all segmentations) draws a segmentation with a probability proportional to a power of its own: the sums over the
+rest of the word are computed from its end, then entries are drawn from its start. Without numba the loop is plain
+Python, with the same results.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -63,11 +67,57 @@ def _merge_word(word: Any, size: int, merges: Any, threshold: Any, key: Any, n_d
         size -= 1
 
 
-def _sample(text: Any, entries: Any, merges: Any, row_keys: Any, threshold: Any, longest: int, out: Any) -> int:
-    """Write the sampled ids and lengths of all rows to ``out``; return their number."""
+@inline
+def _draw_segments(word: Any, size: int, trie: Any, sums: Any, key: Any, n_drawn: Any) -> Any:
+    """Draw entries for the bytes of a word; return their number and that of all draws.
+
+    The entries take the places of the bytes; there are never more of them than bytes before.
+    """
+    keys, nodes, entries, scores = trie
+    sums[size] = 0.0
+    for begin in range(size - 1, -1, -1):
+        node, total = 0, -np.inf
+        for at in range(begin, size):
+            place = _find(((np.uint64(node) << np.uint64(32)) | np.uint64(word[at])) + np.uint64(1), keys)
+            if keys[place] == np.uint64(0):
+                break
+            node = nodes[place]
+            if entries[node] >= 0:
+                one = scores[node] + sums[at + 1]
+                most = max(total, one)
+                total = most + math.log(math.exp(total - most) + math.exp(one - most))
+        sums[begin] = total
+    n, begin = 0, 0
+    while begin < size:
+        draw = (np.float64(_mix(key ^ _mix(n_drawn & np.uint64(0xFFFFFFFF)))) + 0.5) / 4294967296.0
+        n_drawn += np.uint64(1)
+        node, chosen, stop, mass = 0, 0, begin, 0.0
+        for at in range(begin, size):
+            place = _find(((np.uint64(node) << np.uint64(32)) | np.uint64(word[at])) + np.uint64(1), keys)
+            if keys[place] == np.uint64(0):
+                break
+            node = nodes[place]
+            if entries[node] >= 0:
+                mass += math.exp(scores[node] + sums[at + 1] - sums[begin])
+                chosen, stop = entries[node], at + 1
+                if draw < mass:
+                    break
+        word[n] = chosen
+        n += 1
+        begin = stop
+    return n, n_drawn
+
+
+def _sample(
+    text: Any, entries: Any, merges: Any, trie: Any, row_keys: Any, threshold: Any, longest: int, out: Any
+) -> int:
+    """Write the sampled ids and lengths of all rows to ``out``; return their number.
+
+    Words are merged, or drawn if the trie has scores.
+    """
     ids, lengths = text
     starts, pieces, roles = entries
-    new_ids, new_lengths, word = out
+    new_ids, new_lengths, word, sums = out
     n, end = 0, 0
     for row in range(len(lengths)):
         key = np.uint64(row_keys[row])
@@ -84,7 +134,10 @@ def _sample(text: Any, entries: Any, merges: Any, row_keys: Any, threshold: Any,
                     size += 1
                 stop += 1
             if size <= MAX_PIECES and roles[ids[i]] != IS_WORD:
-                size, n_drawn = _merge_word(word, size, merges, threshold, key, n_drawn)
+                if len(trie[3]):
+                    size, n_drawn = _draw_segments(word, size, trie, sums, key, n_drawn)
+                else:
+                    size, n_drawn = _merge_word(word, size, merges, threshold, key, n_drawn)
                 for k in range(size):
                     new_ids[n] = word[k]
                     n += 1
@@ -105,51 +158,87 @@ def _sample(text: Any, entries: Any, merges: Any, row_keys: Any, threshold: Any,
 @cache
 def compiled_loop() -> Callable[..., int] | None:
     """Return the compiled loop, or None without numba."""
-    wide, words, keys, bytes_ = (np.empty(1, kind) for kind in (np.int64, np.int32, np.uint64, np.uint8))
-    arguments = ((wide, wide), (wide, words, bytes_), (keys, words, words), keys, np.uint64(0), 1, (wide, wide, wide))
+    kinds = (np.int64, np.int32, np.uint64, np.uint8, np.float64)
+    wide, words, keys, bytes_, floats = (np.empty(1, kind) for kind in kinds)
+    tables = (wide, words, bytes_), (keys, words, words), (keys, words, words, floats)
+    arguments = ((wide, wide), *tables, keys, np.uint64(0), 1, (wide, wide, wide, floats))
     loop: Callable[..., int] | None = compiled(_sample, arguments, ("subwords", "compiled_loop"))
     return loop
 
 
-class Merges:
-    """Merges of a vocabulary, and the pieces from which they make its entries."""
+class SubwordSampler:
+    """Random segmentation by merges or by scores of entries."""
 
-    def __init__(self, pieces: list[list[int]], roles: list[int], merges: list[tuple[int, int, int]]) -> None:
+    def __init__(
+        self,
+        pieces: list[list[int]],
+        roles: list[int],
+        *,
+        longest: int,
+        merges: Sequence[tuple[int, int, int]] = (),
+        dropout: float = 0.0,
+        scores: Sequence[float] = (),
+    ) -> None:
         """Build the tables.
 
         Args:
-            pieces: (V) ids from which merges make each entry; its own id where none do.
+            pieces: (V) ids of the bytes that spell each entry; its own id if it stays whole.
             roles: (V) ``CONTINUES``, ``STARTS_WORD`` or ``IS_WORD``.
-            merges: Ids (left, right, merged) in the order in which they apply.
+            longest: Length above which a row keeps its encoding.
+            merges: Ids (left, right, merged) in the order in which they apply, for BPE-dropout.
+            dropout: Probability that a merge is left out.
+            scores: (V) logarithms of the weights of entries, for unigram sampling; empty for BPE-dropout.
         """
         sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
         flat = np.fromiter((id for one in pieces for id in one), np.int32, int(sizes.sum()))
         self._entries = np.concatenate([[0], np.cumsum(sizes)]), flat, np.array(roles, np.uint8)
-        self._n_pieces = sizes
-        keys = np.zeros(1 << (2 * len(merges) + 2).bit_length(), np.uint64)
-        ranks, merged = np.zeros(len(keys), np.int32), np.zeros(len(keys), np.int32)
-        for rank, (left, right, joined) in enumerate(merges):
-            key = np.uint64((left << 32 | right) + 1)
-            place = int(_find(key, keys))
-            keys[place], ranks[place], merged[place] = key, rank, joined
-        self._merges = keys, ranks, merged
+        self._n_pieces, self._longest = sizes, longest
+        self._threshold = np.uint64(round(dropout * 2**32))
+        self._merges = _table([(left, right) for left, right, _ in merges], [joined for _, _, joined in merges])
+        self._trie = _trie(pieces, roles, scores)
 
     def sample(
-        self, ids: NDArray[np.int64], lengths: NDArray[np.int64], keys: NDArray[np.uint64], dropout: float, longest: int
+        self, ids: NDArray[np.int64], lengths: NDArray[np.int64], keys: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows encoded anew, and the length of each.
+        """Return the rows segmented anew, and the length of each.
 
         Args:
             ids: (N,) entries of all rows, concatenated.
             lengths: (B,) length of each row.
             keys: (B,) keys below 2**32 of the pseudo-random numbers of each row.
-            dropout: Probability that a merge is left out.
-            longest: Length above which a row keeps its encoding.
         """
         loop = compiled_loop() or _sample
-        new_ids = np.empty(int(self._n_pieces[ids].sum()), np.int64)
-        new_lengths, word = np.empty_like(lengths), np.empty(MAX_PIECES, np.int64)
-        out = new_ids, new_lengths, word
-        threshold = np.uint64(round(dropout * 2**32))
-        n = loop((ids, lengths), self._entries, self._merges, keys, threshold, longest, out)
+        new_ids, new_lengths = np.empty(int(self._n_pieces[ids].sum()), np.int64), np.empty_like(lengths)
+        out = new_ids, new_lengths, np.empty(MAX_PIECES, np.int64), np.empty(MAX_PIECES + 1)
+        tables = self._entries, self._merges, self._trie
+        n = loop((ids, lengths), *tables, keys, self._threshold, self._longest, out)
         return new_ids[:n], new_lengths
+
+
+def _table(pairs: Sequence[tuple[int, int]], values: Sequence[int]) -> tuple[Any, Any, Any]:
+    """Return a hash table of pairs: keys, places in the list, values."""
+    keys = np.zeros(1 << (2 * len(pairs) + 2).bit_length(), np.uint64)
+    ranks, found = np.zeros(len(keys), np.int32), np.zeros(len(keys), np.int32)
+    for rank, ((left, right), value) in enumerate(zip(pairs, values, strict=True)):
+        key = np.uint64((left << 32 | right) + 1)
+        place = int(_find(key, keys))
+        keys[place], ranks[place], found[place] = key, rank, value
+    return keys, ranks, found
+
+
+def _trie(pieces: list[list[int]], roles: list[int], scores: Sequence[float]) -> tuple[Any, Any, Any, Any]:
+    """Return edges (node, byte) -> node, and the entry and score of each node."""
+    edges: dict[tuple[int, int], int] = {}
+    entries, weights = [-1], [0.0]
+    for id, score in enumerate(scores):
+        if roles[id] == IS_WORD:
+            continue
+        node = 0
+        for piece in pieces[id]:
+            node = edges.setdefault((node, piece), len(entries))
+            if node == len(entries):
+                entries.append(-1)
+                weights.append(0.0)
+        entries[node], weights[node] = id, score
+    keys, _, nodes = _table(list(edges), list(edges.values()))
+    return keys, nodes, np.array(entries, np.int32), np.array(weights if len(scores) else [], np.float64)

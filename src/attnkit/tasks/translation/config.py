@@ -56,6 +56,20 @@ class RegularizationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     bpe_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Probability with which a merge is left out when training text is segmented, anew in every epoch (BPE-dropout,
     Provilkov et al. 2020); vocabularies of kind bpe only. 0: off."""
+    unigram_alpha: float | None = Field(default=None, ge=0, le=10)
+    """Exponent of the probabilities with which segmentations of training text are drawn, anew in every epoch (subword
+    regularization, Kudo 2018, equation 9); vocabularies of kind unigram only. Null: off."""
+
+    @property
+    def sampled_kind(self) -> Literal["bpe", "unigram"] | None:
+        """Kind of vocabulary whose segmentations are sampled anew in every epoch; None: no sampling."""
+        return "unigram" if self.unigram_alpha is not None else "bpe" if self.bpe_dropout else None
+
+    @model_validator(mode="after")
+    def _check(self) -> RegularizationConfig:
+        if self.bpe_dropout and self.unigram_alpha is not None:
+            raise ValueError("bpe_dropout and unigram_alpha cannot be combined: they need different vocabularies")
+        return self
 
 
 class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
@@ -79,7 +93,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     extension: ExtensionConfig | None = None
     """Additions to the vocabulary of ``--init-from``. Null: none."""
     regularization: RegularizationConfig = RegularizationConfig()
-    """R-Drop and BPE-dropout."""
+    """R-Drop, BPE-dropout and unigram sampling."""
     decoding: SearchConfig = SearchConfig()
     """Search settings: the defaults of ``attnkit translate``, and with a beam size of 1 those of validation."""
     confidence: bool = True
@@ -145,8 +159,10 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         rates = ("dropout", "attention_dropout", "activation_dropout")
         if self.regularization.r_drop and not any(getattr(self.model, rate, 0) for rate in rates):
             raise ValueError("regularization.r_drop needs dropout: without it, both passes are the same")
-        if self.regularization.bpe_dropout and self.vocabulary_files is None and self.vocabulary.kind != "bpe":
-            raise ValueError(f"regularization.bpe_dropout needs vocabulary.kind=bpe, not {self.vocabulary.kind}")
+        kind = self.regularization.sampled_kind
+        if kind is not None and self.vocabulary_files is None and self.vocabulary.kind != kind:
+            key = {"bpe": "bpe_dropout", "unigram": "unigram_alpha"}[kind]
+            raise ValueError(f"regularization.{key} needs vocabulary.kind={kind}, not {self.vocabulary.kind}")
         if self.fsdp and self.finetuning.freeze:
             raise ValueError("finetuning.freeze cannot be combined with fsdp")
         if self.adapter is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -55,13 +56,16 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
                 load_loops("search", choose_target(), "float32")
 
     def load_data(self, config: TranslationConfig, folder: Path) -> TranslationData:
-        data, dropout = open_prepared(folder), config.regularization.bpe_dropout
-        if not dropout:
+        data, settings = open_prepared(folder), config.regularization
+        if settings.sampled_kind is None:
             return data
         from attnkit.data.subword_sampling import SampledPairs, Samplers  # imported here: most runs sample nothing
-        from attnkit.text.bpe_dropout import BpeDropout
+        from attnkit.text.subword_sampling import subword_sampler
 
-        samplers = Samplers(*(BpeDropout(one, dropout, config.data.max_length) for one in data.vocabularies))
+        sampler = partial(
+            subword_sampler, dropout=settings.bpe_dropout, alpha=settings.unigram_alpha, longest=config.data.max_length
+        )
+        samplers = Samplers(*map(sampler, data.vocabularies))
         return replace(data, pairs=SampledPairs(data.pairs, samplers))
 
     def build_model(self, config: TranslationConfig, data: TranslationData) -> TranslationModel:
