@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from attnkit.cli.main import main
+from attnkit.data.prepared_dir import WarningEvent
 from attnkit.engine.resolve import ResolvedConfig, resolve
 from attnkit.errors import UsageError
 from attnkit.tasks.translation.task import TASK, TrainRequest, train
@@ -128,3 +129,52 @@ def test_a_name_alone_is_a_list_of_one(files: dict[str, list[str]], tmp_path: Pa
     assert resolve({}, sets=[f"data.valid_tgt={tgt}"], file=tmp_path / "a.yaml").config == lists
     config = resolved(files, "vocabulary_files=v.json").config
     assert config.vocabulary_files == ("v.json",) and config.joint_vocabulary
+
+
+@pytest.mark.parametrize(
+    ("sets", "what"),
+    [
+        (["regularization.r_drop=5", "model.dropout=0"], "r_drop needs dropout"),
+        (["regularization.bpe_dropout=0.1", "vocabulary.kind=char"], "bpe_dropout needs vocabulary.kind=bpe, not char"),
+        (["regularization.unigram_alpha=0"], "unigram_alpha needs vocabulary.kind=unigram, not bpe"),
+        (["regularization.unigram_alpha=0.1", "regularization.bpe_dropout=0.1"], "cannot be combined"),
+    ],
+)
+def test_regularization_that_cannot_be_is_refused(files: dict[str, list[str]], sets: list[str], what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        resolved(files, *sets)
+
+
+def test_a_given_vocabulary_of_another_kind_is_refused_when_it_is_read(
+    files: dict[str, list[str]], tmp_path: Path
+) -> None:
+    text = ["ababab c", "xyz yx"] * 100
+    path = tmp_path / "vocabulary.json"
+    path.write_text(train_vocabulary(text, VocabularyConfig(kind="unigram", size=300)).to_json())
+    config = resolved({**files, "vocabulary_files": [str(path)]}, "regularization.bpe_dropout=0.1", "device=cpu").config
+    with pytest.raises(UsageError, match="needs a vocabulary of kind bpe, not unigram"):
+        list(train(TrainRequest(config, tmp_path / "run")))
+
+
+def test_the_plan_of_r_drop_has_two_passes(files: dict[str, list[str]]) -> None:
+    once, twice = (
+        TASK.dry_run(resolved(files, f"regularization.r_drop={alpha}", "device=cpu").config) for alpha in (0, 5)
+    )
+    parts = once.memory_parts, twice.memory_parts
+    assert parts[1].pop("activations") == pytest.approx(2 * parts[0].pop("activations"), abs=2)
+    assert parts[0] == parts[1]
+
+
+def test_a_model_that_is_too_large_for_its_text_is_told_so(tmp_path: Path) -> None:
+    files = {}
+    for key, line in {"data.src": "ab c", "data.tgt": "xyz yx"}.items():
+        (tmp_path / key).write_text("".join(f"{line} {n}\n" for n in range(1100)))
+        files[key] = [str(tmp_path / key)]
+    base = resolve(files, sets=["device=cpu", "limits.max_steps=1"], preset_name="base").config
+    note = TASK.dry_run(base).note
+    assert "million parameters for a text of" in note and "--preset tiny" in note
+    assert TASK.dry_run(resolve(files, sets=["device=cpu"], preset_name="tiny").config).note == ""
+    warned = [
+        event.text for event in TASK.prepare(base, tmp_path / "data", None, None) if isinstance(event, WarningEvent)
+    ]
+    assert [text for text in warned if "million parameters for a text of" in text]

@@ -18,9 +18,12 @@ from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.placement import find_words
 from attnkit.tasks.translation.term_placement import MissingTerm, substitutes
 from attnkit.tasks.translation.terminology import Terminology, expected_forms
+from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
+from attnkit.tasks.translation.word_links import word_weights
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.glossary import Glossary
+from attnkit.text.inline_symbols import MaskedText
 from attnkit.text.vocabulary import train_vocabulary
 from attnkit.text.word_boundaries import count_phrases
 
@@ -48,6 +51,16 @@ def test_forms_are_tokens_that_decode_to_them(kind: Any) -> None:
         decoded = set(tokenizer.decode([[*before, *form] for form in term.forms]))
         assert {f"ein {text}" for text in term.texts} <= decoded
         assert decoded <= {f"ein{space}{text}" for text in term.texts for space in (" ", "")}
+
+
+def test_an_empty_translation_attends_to_nothing() -> None:
+    """Of any run that translates a line with a term to nothing."""
+    tokenizer = train_vocabulary(["ein Hund"] * 3, VocabularyConfig(kind="char", size=300, min_frequency=1))
+    output = Output("", 0.0, 0.0, [[]], True, [[]], tokenizer)
+    ids = tokenizer.encode(["a dog"])
+    source = MaskedText("a dog", has_symbols=False)
+    line = TranslatedLine("a dog", ids, [output], tokenizer, masked=source, read=["a dog"])
+    assert word_weights(line, tokenizer, [], find_words("a dog")).shape == (0, 2)
 
 
 def place(source: str, text: str, links: dict[str, dict[str, float]], **terms: str) -> list[str]:

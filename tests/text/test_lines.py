@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from attnkit.errors import DataError, SystemFailure, UsageError
 from attnkit.text.files import is_stream
-from attnkit.text.lines import LineReader, check_not_streams, count_lines, open_binary, read_lines
+from attnkit.text.lines import LineReader, check_not_streams, count_lines, is_blank, open_binary, read_lines
 from attnkit.text.parallel import first_suspicious_line, read_parallel
 
 
@@ -188,3 +188,11 @@ def test_different_numbers_of_lines_are_refused_with_both_counts(tmp_path: Path)
     with pytest.raises(DataError) as caught:
         list(read_parallel(src, tgt))
     assert str(caught.value.where).startswith("line 151, which has no partner")
+
+
+@pytest.mark.parametrize(
+    "line", ["", " \t", "\ufe0f", "\u034f", "\x00", "\u200b \u00ad", "\u1160\uffa0", "\U000e0061\U000e007f"]
+)
+def test_lines_without_anything_to_see_are_blank(line: str) -> None:
+    assert is_blank(line)
+    assert not is_blank(f"{line}a") and not is_blank(f"{line}❤\ufe0f")

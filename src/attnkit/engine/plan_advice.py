@@ -2,6 +2,7 @@
 
 TOKENS_PER_PARAMETER = 20  #: of compute-optimal training (Hoffmann et al. 2022, table 3)
 MAX_REPEATS = 4  #: epochs up to which repeated text is almost as good as new (Muennighoff et al. 2023, abstract)
+FEW_TOKENS = 0.002  #: tokens per parameter in the text of a translator below which it mostly learns it by heart
 FEW_PAIRS = 200_000  #: below, smaller models than the usual ones are better (Araabi and Monz 2020)
 PUBLISHED = ((4_500_000, "base", 65e6, 5e9), (4_500_000, "big", 213e6, 15e9), (36_000_000, "big", 213e6, 15e9))
 """Pairs, model, parameters and tokens of Vaswani et al. 2017: tables 2 and 3, sections 5.1 and 5.2; steps times about
@@ -13,6 +14,18 @@ def advise(task: str, n_parameters: int, n_examples: int, tokens: float, tokens_
     if task == "clm":
         return _of_language_models(n_parameters, tokens, tokens_per_epoch)
     return _of_translation(n_parameters, n_examples) if task == "translation" else []
+
+
+def warn_of_size(n_parameters: int, tokens_per_epoch: float) -> str:
+    """Return a warning if a translator is far too large for its text, else nothing.
+
+    >>> warn_of_size(46_000_000, 40_000)
+    '46 million parameters for a text of 40,000 tokens: a smaller model learns more, such as --preset tiny'
+    """
+    if tokens_per_epoch >= FEW_TOKENS * n_parameters:
+        return ""
+    what = f"{n_parameters / 1e6:.2g} million parameters for a text of {round(tokens_per_epoch):,} tokens"
+    return f"{what}: a smaller model learns more, such as --preset tiny"
 
 
 def _of_language_models(n_parameters: int, tokens: float, tokens_per_epoch: float) -> list[str]:

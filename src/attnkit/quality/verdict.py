@@ -7,6 +7,7 @@ from attnkit.quality.findings import FEW, MIN_OCCURRENCES, CheckReport, Severity
 STOP_SHARE = 0.1  #: share of pairs that do not belong together from which training is not worth its time
 COPIED_SHARE = 0.5  #: share of copies from which the target seems to be the wrong file
 WRONG_FILE_SHARE = 0.9  #: share of copies from which cleaning would leave nothing
+OVERLAP_SHARE = 0.1  #: share of lines known from other files from which scores on them say little
 WARN_SHARE = 0.02  #: share of copies that is mentioned first
 
 
@@ -95,6 +96,11 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
         found = by_name["unequal_shards"]
         text = f"{found.count:,} {found.described}: from line {found.first_line:,} on, pairs may be misaligned."
         return "warning", text, (*clean, "--realign")
+    overlaps = [finding for name, finding in by_name.items() if name.endswith("_overlap")]
+    shared = max(overlaps, key=lambda finding: finding.count, default=None)
+    if shared is not None and shared.count >= OVERLAP_SHARE * n:
+        what = f"{shared.count:,} {shared.described.replace(' that ', ' ', 1)} ({_percent(shared.count, n)})"
+        return "warning", f"{what}: scores on them are too good.", ()
     if "few" in by_name:
         return "warning", f"{by_name['few'].count:,} {by_name['few'].described}: expect a weak model.", ()
     if report.separation is None:

@@ -36,7 +36,10 @@ _FLUSH_SECONDS = 0.02
 
 _MAX_FIRST_LINES = 10  #: first lines searched for signs of UTF-16, since a single line may be too short
 _MIN_UTF16_LETTERS = 16  #: minimum number of letters among NULs to detect UTF-16
-_INVISIBLE = re.compile(r"[\s\u00ad\u061c\u115f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufeff]*")
+_INVISIBLE = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]*"
+)
 
 Item = TypeVar("Item")
 _PAUSE: Any = object()  #: marker among arriving items: no item has arrived for a while

@@ -193,7 +193,10 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
             lengths.append(found)
             tokens += weight * (sum(int(n.sum()) for n in found) + 2 * len(sample)) * lines / len(sample)
         sizes = tuple(side.vocab_size if whole else config.vocabulary.size for side in vocabularies)
-        return CorpusSize(sum(counts), tokens, sizes, tuple(map(np.concatenate, zip(*lengths, strict=True))))
+        from attnkit.engine.plan_advice import warn_of_size
+
+        note = "" if checkpoint is not None else warn_of_size(config.model.min_parameters(*sizes), tokens)
+        return CorpusSize(sum(counts), tokens, sizes, tuple(map(np.concatenate, zip(*lengths, strict=True))), note)
 
     def sized_model(self, config: TranslationConfig, vocab_sizes: Sequence[int]) -> TranslationModel:
         return build_model(config.model, vocab_sizes[0], vocab_sizes[1])

@@ -47,6 +47,8 @@ def word_weights(
     """
     output = translation.outputs[0]
     assert output.attention is not None and len(output.attention) == 1, "one segment, attention recorded"
+    if not words:  # nor tokens, perhaps: an empty translation
+        return np.zeros((0, len(sources)))
     ids = output.ids[0]
     of_source = source_words_of_tokens(translation, sources)
     n_tags = len(translation.source_ids[0]) - len(of_source)  # of the target language
