@@ -36,11 +36,15 @@ R_DROP = {"regularization.r_drop": 5.0}
 BPE_DROPOUT = {"regularization.bpe_dropout": 0.1}
 WIDE = {"model.d_model": 256, "model.d_ff": 1024, "model.encoder_layers": 3, "model.decoder_layers": 3}
 FLOOR = {"optimization.learning_rate": 1e-3}
+SMALL = {"optimization.batch_tokens": 1000, "optimization.learning_rate": 1e-3}
 Settings = dict[str, Any]
 RECIPES: dict[str, Settings] = {
     "preset": {},
     "more dropout": DROPOUT,
     "most dropout": STRONG,
+    "more dropout, small batches": DROPOUT | SMALL,
+    "more dropout, small batches, R-Drop": DROPOUT | SMALL | R_DROP,
+    "more dropout, small batches, BPE-dropout": DROPOUT | SMALL | BPE_DROPOUT,
     "R-Drop": R_DROP,
     "BPE-dropout": BPE_DROPOUT,
     "more dropout, R-Drop": DROPOUT | R_DROP,
@@ -89,7 +93,11 @@ def measure(data: Path, pairs: int, name: str, seed: int, minutes: float) -> dic
     epochs = max(1, round((60 * minutes - spent[1]) / per_epoch))
     every = {"evaluation.every_epochs": max(1.0, round(epochs / 20)), "confidence": "false"}
     done, seconds = train(data, pairs, settings | every, epochs, run)
-    return {"dev BLEU": done["metrics"]["bleu"], "epochs": epochs, "processor minutes": round(seconds / 60, 2)}
+    return {
+        "dev BLEU": round(done["metrics"]["bleu"], 2),
+        "epochs": epochs,
+        "processor minutes": round(seconds / 60, 2),
+    }
 
 
 def main() -> None:
