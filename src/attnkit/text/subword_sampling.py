@@ -10,7 +10,7 @@ from attnkit.text.tokenizer import Tokenizer
 
 
 def subword_sampler(tokenizer: Tokenizer, *, longest: int, dropout: float, alpha: float | None) -> SubwordSampler:
-    """Return a sampler of segmentations: BPE-dropout, or with ``alpha`` by probabilities.
+    """Return a sampler: BPE-dropout, or with ``alpha`` unigram sampling.
 
     Raises ``UsageError`` if the vocabulary is not of the kind that is needed.
 
@@ -43,7 +43,7 @@ def _check_kind(tokenizer: Tokenizer, kind: str, key: str) -> None:
 def _spell(tokenizer: Tokenizer, composed: Collection[int]) -> tuple[list[list[int]], list[int]]:
     """Return the ids of the bytes of each entry, and where it may be in a word.
 
-    ``composed`` are the entries that are made of others; those with a byte that is no entry stay whole.
+    ``composed`` are the entries that are made of others; those with a byte without an entry stay whole.
     """
     names = tokenizer.names
     ids = {name: id for id, name in enumerate(names)}

@@ -62,7 +62,7 @@ class RegularizationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
     @property
     def sampled_kind(self) -> Literal["bpe", "unigram"] | None:
-        """Kind of vocabulary whose segmentations are sampled anew in every epoch; None: no sampling."""
+        """Kind of vocabulary that is sampled anew in every epoch; None: none."""
         return "unigram" if self.unigram_alpha is not None else "bpe" if self.bpe_dropout else None
 
     @model_validator(mode="after")

@@ -21,7 +21,6 @@ from attnkit.errors import DataError, UsageError
 from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import UNK_ID
-from attnkit.quality.findings import FEW
 from attnkit.quality.pair_filters import Pair
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.loading import SOURCE_STATISTICS, TRAINING_PROFILE, provided_vocabularies
@@ -123,11 +122,8 @@ def prepare(
             raise DataError("no sentence pair left for training", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
         for side in text.tokens:
             yield from prepared_dir.warn_of_unknown(text.unknown[side], text.tokens[side], side)
-        if checkpoint is None and len(pairs) >= FEW:  # else the check has said so
-            from attnkit.engine.plan_advice import warn_of_size  # imported here: a resumed run reads no text
-
-            if warning := warn_of_size(config.model.min_parameters(*sizes), sum(text.tokens.values())):
-                yield WarningEvent(warning)
+        if checkpoint is None:
+            yield from _warn_of_size(config, sizes, len(pairs), sum(text.tokens.values()))
         for name, content in _learn(text, given.src).items():
             atomic.write_new_file(temporary / name, content)
         valid = _write_valid(temporary, corpora, given, config, mask)
@@ -273,6 +269,20 @@ def _encode(
         text.lengths += zip(*(side.lengths[:n_sampled].tolist() for side in rows), strict=True)
         n_sampled = max(0, n_sampled - len(chunk))
         yield rows
+
+
+def _warn_of_size(
+    config: TranslationConfig, vocab_sizes: tuple[int, int], n_pairs: int, n_tokens: int
+) -> Iterator[WarningEvent]:
+    """Warn of a model that is far too large for the text."""
+    from attnkit.quality.findings import FEW  # imported here: a resumed run reads no text
+
+    if n_pairs < FEW:  # the check has said so
+        return
+    from attnkit.engine.plan_advice import warn_of_size
+
+    if warning := warn_of_size(config.model.min_parameters(*vocab_sizes), n_tokens):
+        yield WarningEvent(warning)
 
 
 def _learn(text: EncodedText, tokenizer: Tokenizer) -> dict[str, bytes]:
