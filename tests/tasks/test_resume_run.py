@@ -85,6 +85,10 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 DROPPED = {"model__dropout": 0.3, "model__attention_dropout": 0.3}
 OTHERS |= {
     "masked tokens": ("masked tokens", DROPPED),
+    "masked tokens, falling rate": (
+        "masked tokens",
+        {"masking__final_mask_prob": 0.1, "optimization__gradient_accumulation_steps": 2, **DROPPED},
+    ),
     "pairs, bfloat16": ("pairs", {"precision": "bfloat16", **DROPPED}),
     "next words, accumulated": ("next words", {"optimization__gradient_accumulation_steps": 2, **DROPPED}),
     "texts, bfloat16": ("texts", {"precision": "bfloat16", **DROPPED}),

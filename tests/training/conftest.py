@@ -89,7 +89,7 @@ class Feed:
     world: int = 1
     even: bool = False
 
-    def batch_at(self, place: Place) -> tuple[StepBatches, Place]:
+    def batch_at(self, place: Place, progress: float = 0.0) -> tuple[StepBatches, Place]:
         per_epoch = -(-len(self.pairs) // self.size)
         batch = self.pairs[place.index * self.size : (place.index + 1) * self.size]
         n = self.world * self.accumulate

@@ -77,17 +77,26 @@ def test_records_of_a_run(toy: ModuleType) -> None:
     assert list(fit(here.job, here.state)) == []
 
 
-def test_reading_ahead_changes_nothing(toy: ModuleType) -> None:
-    config = toy.make_config(limits={"max_steps": 7}, evaluation={"every_steps": 3})
-    found = []
+@pytest.mark.parametrize("limits", [{"max_steps": 7}, {"max_epochs": 7 / 3}, {"max_tokens": 2000}])
+def test_reading_ahead_changes_nothing(toy: ModuleType, limits: dict[str, float]) -> None:
+    """Nor does it change what share of the run a batch is asked for: that before its step."""
+    config = toy.make_config(limits=limits, evaluation={"every_steps": 3})
+    found, questions = [], []
     for ahead in (False, True):
         asked = []
+        questions.append(asked)
         here = toy.setting(config, evaluate=toy.held_out_loss, prefetch=ahead)
         batch_at, feed = here.job.feed.batch_at, here.job.feed
-        here.job.feed.batch_at = lambda place, batch_at=batch_at, asked=asked: (asked.append(place), batch_at(place))[1]
+        here.job.feed.batch_at = lambda place, share, batch_at=batch_at, asked=asked: (
+            asked.append((place, share)),
+            batch_at(place),
+        )[1]
         found.append(here.run())
-        places = [toy.Place(n // 3, n % 3) for n in range(8)]
-        assert asked == places[: 8 if ahead else 7] and feed is here.job.feed
+        steps = [record for record in found[-1] if isinstance(record, StepRecord)]
+        assert [place for place, _ in asked] == [toy.Place(n // 3, n % 3) for n in range(len(steps) + ahead)]
+        assert [share for _, share in asked[1:]] == [r.progress for r in steps][: len(asked) - 1]
+        assert asked[0][1] == pytest.approx(0, abs=1e-8) and len(steps) >= 5 and feed is here.job.feed
+    assert questions[1][:-1] == questions[0]
     assert found[0] == found[1]
 
 

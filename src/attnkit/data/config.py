@@ -345,7 +345,11 @@ class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Masking for masked language models (Devlin et al. 2019, section 3.1)."""
 
     mask_prob: float = Field(default=0.15, gt=0, lt=1)
-    """Share of tokens that are selected for prediction."""
+    """Share of tokens that are selected for prediction; with ``final_mask_prob``, that at the start of the run."""
+    final_mask_prob: float | None = Field(default=None, gt=0, lt=1)
+    """Share of tokens that are selected at the end of the run, to which ``mask_prob`` changes linearly (Ankner et al.
+    2023), e.g. from 0.3 to 0.15; the limit that is nearest to its end measures the run, as for the learning rate.
+    Development text is always masked at this rate. Null: constant."""
     mask_replace_prob: float = Field(default=0.8, ge=0, le=1)
     """Share of the selected tokens that are replaced by [MASK]."""
     random_replace_prob: float = Field(default=0.1, ge=0, le=1)
@@ -363,6 +367,16 @@ class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True):
             shares = f"mask_replace_prob ({self.mask_replace_prob:g}) and random_replace_prob"
             raise ValueError(f"{shares} ({self.random_replace_prob:g}) must sum to at most 1")
         return self
+
+    def at(self, progress: float) -> MaskingConfig:
+        """Return the masking after a share of the run, with a constant rate.
+
+        The rate is linear in ``progress`` from 0 to 1 (Ankner et al. 2023), and exact at both ends.
+        """
+        if self.final_mask_prob is None:
+            return self
+        rate = (1 - progress) * self.mask_prob + progress * self.final_mask_prob
+        return self.model_copy(update={"mask_prob": rate, "final_mask_prob": None})
 
     @property
     def unchanged(self) -> float:

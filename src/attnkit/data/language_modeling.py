@@ -3,9 +3,10 @@
 Letters: B rows, T tokens per row, N tokens to predict, P passages.
 """
 
+import copy
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -47,6 +48,10 @@ class MlmMasking:
     words: MaskVocabulary
     boundaries: WordBoundaries
 
+    def at(self, progress: float) -> "MlmMasking":
+        """Return the masking after a share of the run in [0, 1]."""
+        return replace(self, config=self.config.at(progress))
+
     def batch(self, packed: PackedBatch, seed: int, epoch: int) -> LanguageModelBatch:
         """Return packed rows with this epoch's masking."""
         masking, free, starts = self._rows(packed, seed, epoch)
@@ -72,6 +77,15 @@ class MlmDataset(PackedDataset):
     def __init__(self, corpora: PackedCorpora, masking: MlmMasking) -> None:
         super().__init__(corpora, ends=2)
         self.masking = masking
+
+    def at(self, progress: float) -> "MlmDataset":
+        """Return the rows as they are masked after a share of the run in [0, 1].
+
+        Nothing is copied. Of the same row and epoch, a higher rate selects what a lower one does, and more.
+        """
+        rows = copy.copy(self)
+        rows.masking = self.masking.at(progress)
+        return rows
 
     def batch(self, indices: Ids, seed: int, epoch: int) -> LanguageModelBatch:
         """Return this epoch's masked rows at ``indices``, single-passage rows first."""

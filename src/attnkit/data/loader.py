@@ -13,6 +13,8 @@ from attnkit.training.records import StepBatches
 
 Sampler = Callable[[int, int], Words | None]
 """(seed, epoch) -> indices of an epoch, possibly repeated; None: every example once."""
+DatasetSchedule = Callable[[float], "Dataset"]
+"""Completed share of the run in [0, 1] -> the same examples as they are read then."""
 Batch = TypeVar("Batch", bound="TensorBatch")
 
 
@@ -65,14 +67,17 @@ class BatchLoader:
     sampler: Sampler | None = None  #: examples of an epoch; None: every example once
     equalize_ranks: bool = False
     """Whether to pad all ranks to the same number of micro-batches, as FSDP requires."""
+    schedule: DatasetSchedule | None = None  #: of batches and counts; None: ``dataset`` during the whole run
     _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world or self.accumulate < 1:
             raise ValueError(f"invalid rank {self.rank} of {self.world}, or accumulate={self.accumulate}")
 
-    def batch_at(self, position: DataPosition) -> tuple[StepBatches, DataPosition]:
+    def batch_at(self, position: DataPosition, progress: float = 0.0) -> tuple[StepBatches, DataPosition]:
         """Return the step at any position, and the position after it.
+
+        ``progress`` is the share of the run completed before the step. Which examples it has does not depend on it.
 
         Raises:
             RunError: The position is beyond the last batch of the epoch.
@@ -89,11 +94,12 @@ class BatchLoader:
         slices = [[part for part in parts[start : start + self.accumulate] if len(part)] for start in starts]
         n_padding = max(map(len, slices)) - len(slices[self.rank]) if self.equalize_ranks else 0
         mine = slices[self.rank] + [batch[:1]] * n_padding
+        dataset = self.dataset if self.schedule is None else self.schedule(progress)
         done = position.index + 1
         step = StepBatches(
-            micro_batches=tuple(self.dataset.batch(indices, self.seed, epoch) for indices in mine),
+            micro_batches=tuple(dataset.batch(indices, self.seed, epoch) for indices in mine),
             n_padding_batches=n_padding,
-            counts=self.dataset.counts(batch, self.seed, epoch),
+            counts=dataset.counts(batch, self.seed, epoch),
             n_tokens=int(costs.sum()),
             epoch=epoch + done / plan.n_batches,
         )

@@ -6,6 +6,7 @@ In half of the rows, B comes from another document in the same corpus; it starts
 Letters: B rows, T tokens per row.
 """
 
+import copy
 import functools
 import hashlib
 from collections.abc import Mapping
@@ -64,6 +65,12 @@ class NspDataset:
     def lengths(self) -> tuple[Sizes, Sizes]:
         """Return maximum row lengths minus 1, and ones, (n,); see ``PackedDataset``."""
         return self.mixture.spread(self.pieces.lengths + np.int32(ENDS - 1)), np.ones(len(self), np.int32)
+
+    def at(self, progress: float) -> "NspDataset":
+        """Return the pairs as they are masked after a share of the run in [0, 1]."""
+        rows = copy.copy(self)
+        rows.masking = self.masking.at(progress)
+        return rows
 
     def batch(self, indices: Ids, seed: int, epoch: int) -> LanguageModelBatch:
         """Return this epoch's masked pairs at ``indices``, unpadded rows first."""

@@ -71,6 +71,7 @@ def build_job(
         ranks.world,
         task.sampler(config, data),
         uses_fsdp(config, ranks),
+        task.dataset_schedule(config, data),
     )
     return TrainingJob(
         model=model,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from attnkit.data.loader import Dataset, Sampler
+    from attnkit.data.loader import Dataset, DatasetSchedule, Sampler
     from attnkit.training.losses import LossTerm
 
     Lengths = NDArray[np.int32]
@@ -213,6 +213,10 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
 
     def sampler(self, config: ConfigT, data: DataT) -> Sampler | None:
         """Return the sampler of an epoch's examples; None: every example once."""
+        return None
+
+    def dataset_schedule(self, config: ConfigT, data: DataT) -> DatasetSchedule | None:
+        """Return the dataset by progress of the run; None: always ``dataset``."""
         return None
 
     # Built once per run; the returned function closes over model and device.

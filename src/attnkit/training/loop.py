@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,10 +18,13 @@ from attnkit.training.state import TrainState
 
 
 class BatchSource(Protocol):
-    """Source whose batches are a pure function of a position."""
+    """Source whose batches are a pure function of position and progress."""
 
-    def batch_at(self, position: Any, /) -> tuple[StepBatches, Any]:
-        """Return the batches of the step at a position, and the next position."""
+    def batch_at(self, position: Any, progress: float, /) -> tuple[StepBatches, Any]:
+        """Return the batches of the step at a position, and the next position.
+
+        ``progress`` is the share of the run completed before the step; masking, for example, may depend on it.
+        """
 
 
 Prefetched = dict[Any, tuple[StepBatches, Any]]  #: prefetched step and next position, by position
@@ -154,14 +157,14 @@ def _limit_reached(limits: LimitsConfig, state: TrainState) -> str | None:
 
 
 def _train_step(job: TrainingJob, state: TrainState, started: float, ahead: Prefetched) -> StepRecord:
-    # The batches and the next position are a pure function of the position. A restored state may require another
-    # step than the prefetched one.
-    at = state.position
-    step, after = ahead.pop(at) if at in ahead else job.feed.batch_at(at)
-    ahead.clear()
     optimization = job.config.optimization
     # Progress before the step, so that the last step has a learning rate above the end of the schedule.
     before = progress(job.config.limits, state)
+    # The batches and the next position are a pure function of position and progress. A restored state may require
+    # another step than the prefetched one.
+    at = state.position
+    step, after = ahead.pop(at) if at in ahead else job.feed.batch_at(at, before)
+    ahead.clear()
     # Schedules count steps from 1: step 0 of a warmup would learn nothing.
     rate = optimization.learning_rate * state.lr_scale * lr_factor(optimization, state.step + 1, before)
     sums = [torch.zeros((), device=state.weights.device) for _ in range(2)]  # objective, reported loss
@@ -188,8 +191,10 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, ahead: Pref
         state.weights.accumulate_grads()
     state.weights.all_reduce_grads(job.reduce)
     if job.prefetch:
-        # The device is still computing: reading the next batch now hides its cost.
-        ahead[after] = job.feed.batch_at(after)
+        # The device is still computing: reading the next batch now hides its cost. Of the progress after this step,
+        # only the minutes are not known yet.
+        then = replace(state, step=state.step + 1, epoch=step.epoch, tokens=state.tokens + step.n_tokens)
+        ahead[after] = job.feed.batch_at(after, progress(job.config.limits, then))
     objective_sum, loss, stop, minutes, norm = _all_reduce_stats(job, state, sums, started)
     # All ranks see the same totals, so all of them skip or none does.
     applied = math.isfinite(objective_sum) and math.isfinite(norm)

@@ -245,7 +245,9 @@ def load_text(config: Config, folder: Path) -> PreparedText:
         assert mask is not None
         words = MaskVocabulary(mask, ordinary_tokens(tokenizer), UNK_ID if counted.unknown else None)
         masking = MlmMasking(config.masking, words, word_boundaries(tokenizer))
-        build: Callable[[PackedCorpora], Rows] = partial(MlmDataset, masking=masking)
+        build: Callable[[PackedCorpora, MlmMasking], MlmDataset | NspDataset] = MlmDataset
         if config.model.next_sentence:
-            build = partial(NspDataset, masking=masking, sentence_ends=sentence_ends(tokenizer))
-        return PreparedText(build(train), build(valid), tokenizer, index["counts"])
+            build = partial(NspDataset, sentence_ends=sentence_ends(tokenizer))
+        # At one rate, so that the losses of a run can be compared: that of the end, for which it is trained last.
+        held_out = build(valid, masking.at(1))
+        return PreparedText(build(train, masking), held_out, tokenizer, index["counts"])

@@ -11,7 +11,7 @@ from attnkit.checkpoints.arrays import check_min_parameters
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.language_modeling import ClmDataset, MlmDataset, MlmMasking
-from attnkit.data.loader import Dataset, Sampler
+from attnkit.data.loader import Dataset, DatasetSchedule, Sampler
 from attnkit.data.masking import MaskVocabulary
 from attnkit.data.next_sentence import NspDataset
 from attnkit.data.packed_batches import PackedCorpora
@@ -174,13 +174,18 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         # Every id is a word, the first ordinary one the mask, and every twentieth may end a sentence.
         alone = np.zeros(size, np.uint8)
         words = MaskVocabulary(len(SPECIALS), np.arange(len(SPECIALS) + 1, size))
-        masking = MlmMasking(config.masking, words, WordBoundaries(alone, alone))
+        # A masking rate that changes linearly costs what its mean costs.
+        masking = MlmMasking(config.masking.at(0.5), words, WordBoundaries(alone, alone))
         if config.model.next_sentence:
             return NspDataset(corpora, masking, np.arange(size) % 20 == 0)
         return MlmDataset(corpora, masking)
 
     def sampler(self, config: Config, data: PreparedText) -> Sampler | None:
         return data.train.mixture.draw
+
+    def dataset_schedule(self, config: Config, data: PreparedText) -> DatasetSchedule | None:
+        changes = isinstance(config, MlmConfig) and config.masking.final_mask_prob is not None
+        return data.train.at if changes and not isinstance(data.train, ClmDataset) else None
 
     def loss(self, config: Config, model: Bert | Gpt, data: PreparedText, device: torch.device) -> LossFunction:
         return language_loss(model, device, config.optimization.label_smoothing)
