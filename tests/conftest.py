@@ -216,6 +216,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "model.d_attention": 16,
     },
     "masked tokens": {"task": "mlm", **LANGUAGE, "masking": {"mask_unit": "words", "mask_prob": 0.3}},
+    "replaced tokens": {"task": "mlm", **LANGUAGE, "objective": "electra", "model.n_heads": 4},
     "pairs": {"task": "mlm", **LANGUAGE, **PAIRS},
     "pairs, two layers": {"task": "mlm", **LANGUAGE, **PAIRS, "model.n_layers": 2},
     "next words": {"task": "clm", **LANGUAGE, "direction": "right-to-left"},

@@ -89,6 +89,11 @@ OTHERS |= {
         "masked tokens",
         {"masking__final_mask_prob": 0.1, "optimization__gradient_accumulation_steps": 2, **DROPPED},
     ),
+    "replaced tokens, accumulated": (
+        "replaced tokens",
+        {"masking__final_mask_prob": 0.4, "optimization__gradient_accumulation_steps": 2, **DROPPED},
+    ),
+    "replaced tokens, bfloat16": ("replaced tokens", {"precision": "bfloat16", **DROPPED}),
     "pairs, bfloat16": ("pairs", {"precision": "bfloat16", **DROPPED}),
     "next words, accumulated": ("next words", {"optimization__gradient_accumulation_steps": 2, **DROPPED}),
     "texts, bfloat16": ("texts", {"precision": "bfloat16", **DROPPED}),

@@ -44,10 +44,12 @@ def command(
     from attnkit.engine.compiled_language_models import set_precision
     from attnkit.engine.loading import load_model
     from attnkit.runtime.devices import set_threads
+    from attnkit.tasks.language_modeling.electra import masked_language_model
     from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 
     set_threads(threads)
-    opened = load_model(run, "mlm", device=device, checkpoint=checkpoint, warn=console.warn)
+    loaded = load_model(run, "mlm", device=device, checkpoint=checkpoint, warn=console.warn)
+    opened = masked_language_model(loaded)
     set_precision(opened, precision, console.warn)
     filler = FillMaskPipeline(opened, top)
     with console.prompting(not texts, "type a line with [MASK]; Ctrl-D ends") as ask, atomic.open_output(None) as out:

@@ -17,12 +17,14 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.formats.ctranslate2 import Arrays, entry_names, names_in, tokenizer_file
 from attnkit.formats.ctranslate2_language import make_encoder_spec, make_generator_spec, n_positions
 from attnkit.formats.huggingface.tokenizer import GPT, bert_roles
+from attnkit.models.electra import Electra
 from attnkit.models.language_config import BertConfig
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text.tokenizer import Tokenizer
 
 _PIECES = "sentencepiece.model"
 _NO_HEAD = "the masked-LM head is not exported: CTranslate2 runs an encoder up to its features"
+_NO_GENERATOR = "the encoder is exported: neither the generator nor the head that detects replaced tokens"
 _NO_JUDGE = "the next-sentence head is exported up to its pooler, which is where CTranslate2 ends"
 
 
@@ -81,6 +83,9 @@ def _encoder(
         pooler = "next_sentence.pooler.linear" if config.next_sentence else None
         warnings = (_NO_HEAD, *([_NO_JUDGE] if config.next_sentence else []))
         limit = config.max_text_length
+        if isinstance(opened.model, Electra):
+            arrays = {name.removeprefix("encoder."): array for name, array in arrays.items()}
+            warnings = (_NO_GENERATOR,)
     else:
         arrays = {name.removeprefix("encoder."): array for name, array in arrays.items()}
         pooler = "pooler.linear" if task == "text-classification" else None

@@ -41,6 +41,8 @@ _SET_APART = (
     "training has set BOS and EOS apart, which are one entry of GPT-2: exported as two, with tokenizer files of attnkit"
 )
 _NO_JUDGE = "the next-sentence head is not exported: {} in transformers has none"
+_NO_GENERATOR = "the generator is not exported"
+_NO_DETECTOR = "neither the generator nor the head that detects replacements is exported: {} in transformers has none"
 LONGEST = 1024  #: maximum tokens per side of an exported translation model
 
 
@@ -141,27 +143,35 @@ def _encoder(
         origin = None
     kind = layout.body_kind(config) if origin is None else origin.model
     follows = task == "mlm" and config.next_sentence
-    if head is None:
-        links = layout.bert_body(config, layout.PREFIXES[kind]) + layout.bert_head(config, kind)
-        head = "PreTraining" if follows and kind == "bert" else "MaskedLM"
-        links += layout.next_sentence() if head == "PreTraining" else []
+    detects = "detector.output.weight" in state  # an ELECTRA, of which the encoder is exported
+    # Without a head, the body's tensors have no prefix.
+    prefix = "" if detects and kind != "electra" else layout.PREFIXES[kind]
+    body = layout.bert_body(config, prefix)
+    if detects:
+        links = layout.with_prefix("encoder", body) + (layout.detection_head() if kind == "electra" else [])
+        end = "ForPreTraining" if kind == "electra" else "Model"
+    elif head is None:
+        end = "ForPreTraining" if follows and kind == "bert" else "ForMaskedLM"
+        links = body + layout.bert_head(config, kind)
+        links += layout.next_sentence() if end == "ForPreTraining" else []
     else:
-        body = layout.bert_body(config, layout.PREFIXES[kind])
-        links = layout.with_prefix("encoder", body) + layout.head_of(task, kind, config)
+        links, end = layout.with_prefix("encoder", body) + layout.head_of(task, kind, config), f"For{head}"
     n_rows, first = tokenizer.vocab_size, 0
     if origin is not None:
         n_rows, first = origin.n_rows, configs.first_position(kind, origin.order[PAD_ID])
         state = layout.in_order(state, origin.order, first)
-    tensors = layout.to_theirs(links, state) | _tables(config, layout.PREFIXES[kind])
+    tensors = layout.to_theirs(links, state) | _tables(config, prefix)
     for bias in [name for name in tensors if name.endswith(".decoder.bias")]:
         tensors[layout.other_bias(bias)] = tensors[bias].clone()  # unused, but expected by transformers
-    described = configs.bert_json(config, kind, n_rows, f"{configs.CLASSES[kind]}For{head}", labels)
+    described = configs.bert_json(config, kind, n_rows, configs.CLASSES[kind] + end, labels)
     ids = range(n_rows) if origin is None else origin.order
     if origin is not None or kind == "modernbert":  # whose default ids are those of its own vocabulary
         roles = _MODERNBERT_ROLES if kind == "modernbert" else _ROLES
         described |= {f"{role}_token_id": ids[id] for role, id in roles}
     warnings = (_NO_JUDGE.format(configs.CLASSES[kind]),) if follows and kind != "bert" else ()
-    use = _USES[f"BertFor{head}"]
+    if detects:
+        warnings = (_NO_GENERATOR if kind == "electra" else _NO_DETECTOR.format(configs.CLASSES[kind]),)
+    use = _USES["BertModel" if detects else f"Bert{end}"]
     if origin is None and tokenizer.pieces is not None:
         what, help = "a SentencePiece vocabulary leaves with an XLM-RoBERTa alone", "supported: learned positions"
         raise RunError(what, where="model.positions", help=help)
@@ -233,6 +243,14 @@ fill = pipeline("fill-mask", model=".")
 for guess in fill(f"The cat sat on the {fill.tokenizer.mask_token}."):
     print(f"{guess['score']:.3f} {guess['token_str']}")"""
 _USES = {
+    "BertModel": """\
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModel.from_pretrained(".")
+with torch.no_grad():
+    features = model(**tokenizer("The cat sat on the mat.", return_tensors="pt")).last_hidden_state
+print(features.shape)""",
     "BertForMaskedLM": _FILL,
     "BertForPreTraining": _FILL,
     "BertForSequenceClassification": """\

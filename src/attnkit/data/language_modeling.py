@@ -38,6 +38,8 @@ class LanguageModelBatch(TensorBatch):
     bounds: Tensor | None = None
     """(P + 1,) int32 start of each passage in the flattened rows, followed by the end of the last one. None if no row
     is mixed or padded."""
+    draws: Tensor | None = None
+    """(N,) float32 numbers in [0, 1) that determine the replacements at ``chosen``. None if nothing is replaced."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class MlmMasking:
     config: MaskingConfig
     words: MaskVocabulary
     boundaries: WordBoundaries
+    replaces: bool = False  #: whether a generator replaces the masked tokens: batches then have ``draws``
 
     def at(self, progress: float) -> "MlmMasking":
         """Return the masking after a share of the run in [0, 1]."""
@@ -56,7 +59,12 @@ class MlmMasking:
         """Return packed rows with this epoch's masking."""
         masking, free, starts = self._rows(packed, seed, epoch)
         masked = masking.apply(packed.ids, free, starts, packed.numbers)
-        return make_batch(packed, masked.ids, masked.chosen, masked.targets)
+        batch = make_batch(packed, masked.ids, masked.chosen, masked.targets)
+        if not self.replaces:
+            return batch
+        draws = masking.draws(masked.chosen, packed.numbers, packed.ids.shape[1])
+        below_one = np.minimum(draws, 1 - 2**-24).astype(np.float32)  # which rounding might give
+        return replace(batch, draws=torch.from_numpy(below_one))
 
     def count(self, packed: PackedBatch, seed: int, epoch: int) -> int:
         """Return the number of masked tokens (at least 1), the divisor of the loss."""
@@ -92,12 +100,21 @@ class MlmDataset(PackedDataset):
         return self.masking.batch(self.collate(indices), seed, epoch)
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
-        """Return the number of masked tokens at ``indices``, at least 1."""
+        """Return the number of masked tokens at ``indices``, at least 1.
+
+        If they are replaced, tokens of both kinds are to be detected: that of all tokens, special ones included.
+        """
+        counted = {"nll": self._n_masked(indices, seed, epoch)}
+        if self.masking.replaces:
+            counted["detection"] = int(self.sizes[self.mixture.rows(indices)].sum(dtype=np.int64))
+        return counted
+
+    def _n_masked(self, indices: Ids, seed: int, epoch: int) -> int:
         config, words = self.masking.config, self.masking.words
         if config.mask_unit == "tokens" and words.unknown is None:  # known without reading the rows
             n_chosen = Masking(config, words, seed, epoch).counts(indices, self.n_free(indices)).sum()
-            return {"nll": max(1, int(n_chosen))}
-        return {"nll": self.masking.count(self.collate(indices), seed, epoch)}
+            return max(1, int(n_chosen))
+        return self.masking.count(self.collate(indices), seed, epoch)
 
 
 class ClmDataset(PackedDataset):

@@ -71,6 +71,13 @@ class Masking:
         masked[other] = self.words.ordinary[draws.astype(np.int64)]
         return MaskedBatch(masked.reshape(ids.shape), chosen, targets)
 
+    def draws(self, chosen: Ids, rows: Ids, length: int) -> Floats:
+        """Return a number in [0, 1) per selected token (N,), for what a model samples.
+
+        Like masks, it depends on seed, epoch, row and position alone.
+        """
+        return self._coins("sample", chosen, rows, length)
+
     def _choose(self, free: Bools, begins: Bools | None, rows: Ids) -> tuple[Ids, Ids]:
         """Return the positions (N,) of selected tokens and of their units' first tokens.
 

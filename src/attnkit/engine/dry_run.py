@@ -68,7 +68,7 @@ def estimate(
         "weights": n_trained * (4 + working) + n_frozen * (4 + itemsize),
         "gradients": n_trained * (4 + working),
         "optimizer": n_trained * (8 + average),  # two Adam moments
-        "activations": 1.5 * config.n_passes * micro_tokens * config.model.activation_floats_per_token * itemsize,
+        "activations": 1.5 * config.n_passes * micro_tokens * config.activation_floats_per_token * itemsize,
         "logits": min(micro_tokens * n_classes * 4, 64e6),  # cross-entropy is computed in chunks over a reused buffer
         "checkpoint": n_trained * (12 + average),  # serialized in memory: weights and moments once more
         "process": 420e6,  # with torch but without a model, after an evaluation

@@ -18,6 +18,8 @@ from attnkit.text.lines import check_not_streams, count_lines
 from attnkit.text.sources import source_name
 
 RESUMED_PREFIX = "-o "  #: prefix of the origin of values that a resumed run inherits from itself
+_PRETRAINING = ("objective", "electra")  # keys that only runs of the same task inherit
+_INHERITED = ("task", "model", "vocabulary", "joint_vocabulary", "direction", *_PRETRAINING)
 EMBEDDING_FILES = ("embeddings", "target_embeddings")  #: model keys that name files of word vectors
 EMBEDDING_KEYS = (*EMBEDDING_FILES, "scale_embeddings")
 """Keys of initial embeddings; not inherited, as the weights contain the embeddings."""
@@ -31,9 +33,7 @@ def init_layer(run: Path, *, resumed: bool = False) -> Layer:
     """
     # Not validated here: the merged configuration is validated later as a whole.
     tree = read_tree(RunFolder(run).checkpoint()[0])
-    kept: dict[str, Any] = {
-        key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary", "direction") if key in tree
-    }
+    kept: dict[str, Any] = {key: tree[key] for key in _INHERITED if key in tree}
     # Row length of a language model, for which its positions were trained.
     length = _get(tree, "data.sequence_length")
     if isinstance(model := kept.get("model"), dict):
@@ -321,7 +321,7 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
         tree = load_symbol(kind.adapt_init_path)(fixed.tree, _get(given, "model.kind"))
     else:
         # Another task does not inherit data settings.
-        tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data")}
+        tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data", *_PRETRAINING)}
         if isinstance(tree.get("model"), dict):
             tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.excluded_init_keys}
     return kind, Layer(fixed.origin, tree)

@@ -191,6 +191,11 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         return 1
 
     @property
+    def activation_floats_per_token(self) -> float:
+        """Estimated floats that are saved for backward per token."""
+        return float(self.model.activation_floats_per_token)
+
+    @property
     def training(self) -> TrainingConfig:
         """Settings of the training loop: optimization, limits, evaluation and checkpoints."""
         return TrainingConfig(

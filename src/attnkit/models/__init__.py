@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder
     from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenTagger
     from attnkit.models.config import RnnConfig, TransformerConfig
+    from attnkit.models.electra import Electra
     from attnkit.models.gpt import Gpt
     from attnkit.models.han import HierarchicalAttentionNetwork
-    from attnkit.models.language_config import BertConfig, GptConfig
+    from attnkit.models.language_config import BertConfig, ElectraConfig, GptConfig
     from attnkit.models.layers import PackedLayout
     from attnkit.models.recurrent_config import HanConfig, MlpAutoencoderConfig, RnnAutoencoderConfig
     from attnkit.models.rnn import RnnTranslator
@@ -28,6 +29,8 @@ __all__ = [
     "AttentionOptions",
     "Bert",
     "BertConfig",
+    "Electra",
+    "ElectraConfig",
     "Gpt",
     "GptConfig",
     "HanConfig",
@@ -51,9 +54,10 @@ _MODULES = {
     "autoencoder": ("SequenceAutoencoder", "VectorAutoencoder"),
     "bert": ("Bert", "SequenceClassifier", "SpanPredictor", "TokenTagger"),
     "config": ("RnnConfig", "TransformerConfig"),
+    "electra": ("Electra",),
     "gpt": ("Gpt",),
     "han": ("HierarchicalAttentionNetwork",),
-    "language_config": ("BertConfig", "GptConfig"),
+    "language_config": ("BertConfig", "ElectraConfig", "GptConfig"),
     "layers": ("PackedLayout",),
     "recurrent_config": ("HanConfig", "MlpAutoencoderConfig", "RnnAutoencoderConfig"),
     "rnn": ("RnnTranslator",),

@@ -189,6 +189,36 @@ class BertConfig(LanguageConfig, frozen=True):
         """Return whether a layer attends within a window; layers count from 0."""
         return self.local_window is not None and layer % self.global_every > 0
 
+    def generator(self, size: float) -> BertConfig:
+        """Return the architecture of a generator with a share of the heads, for ELECTRA.
+
+        Heads are as wide as the encoder's, and at least one; the ratio of the inner width to the width is kept, too.
+        Embeddings are those of the encoder, with a map to the generator's width (Clark et al. 2020, section 3.2).
+        """
+        n_heads = max(1, round(size * self.n_heads))
+        width = n_heads * self.d_head
+        changes = {
+            "n_heads": n_heads,
+            "d_model": width,
+            "d_ff": max(1, self.d_ff * width // self.d_model),
+            "d_embedding": None if width == self.embedding_width else self.embedding_width,
+            "pooler": "auto",
+            # Of functions that differ between heads, those of the first ones.
+            "alignment": self.alignment if isinstance(self.alignment, str) else self.alignment[:n_heads],
+            "distribution": self.distribution if isinstance(self.distribution, str) else self.distribution[:n_heads],
+        }
+        return self.model_copy(update=changes)
+
+
+class ElectraConfig(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Settings of ELECTRA's pretraining (Clark et al. 2020)."""
+
+    generator_size: float = Field(default=0.25, gt=0, le=1)
+    """Width of the generator as a share of the encoder's, rounded to whole heads, at least one; it has as many layers.
+    The paper found 1/4 to 1/2 best (section 3.2)."""
+    detection_weight: float = Field(default=50.0, gt=0, le=1e6)
+    """Factor of the detection loss, to which the loss of the generator is added."""
+
 
 class GptConfig(LanguageConfig, frozen=True):
     """Configuration of GPT, a causal Transformer decoder (Radford et al. 2018, 2019)."""

@@ -8,7 +8,7 @@ PartName = Literal["embeddings", "encoder", "decoder", "output"]
 LanguagePartName = Literal["embeddings", "layers", "output"]
 _LAYER = re.compile(r"(?:(encoder|decoder)\.)?(?:layers|forwards|backwards)\.(\d+)\.")
 _LANGUAGE_EMBEDDINGS = ("embedding.", "embedding_norm.", "embedding_map.", "places.", "segments.")
-_LANGUAGE_HEADS = ("output.", "predictor.", "next_sentence.")
+_LANGUAGE_HEADS = ("output.", "predictor.", "next_sentence.", "detector.", "generator.")
 
 
 def part_of(name: str) -> PartName:
@@ -27,11 +27,12 @@ def part_of(name: str) -> PartName:
 def language_part_of(name: str) -> LanguagePartName:
     """Return the part of a parameter of BERT or GPT; tied matrices are embeddings.
 
-    The final norm belongs to the layers.
+    The final norm belongs to the layers; all of an ELECTRA but its encoder is output.
 
     >>> [language_part_of(name) for name in ("places.table.table", "layers.1.norm.bias", "predictor.norm.bias")]
     ['embeddings', 'layers', 'output']
     """
+    name = name.removeprefix("encoder.")
     if name.startswith(_LANGUAGE_EMBEDDINGS):
         return "embeddings"
     return "output" if name.startswith(_LANGUAGE_HEADS) else "layers"

@@ -274,6 +274,12 @@ def next_sentence() -> list[Link]:
     ]
 
 
+def detection_head() -> list[Link]:
+    """Return the links of ELECTRA's head, which detects replaced tokens."""
+    near = "discriminator_predictions"
+    return linked("detector.linear", f"{near}.dense") + linked("detector.output", f"{near}.dense_prediction")
+
+
 HEADS = {
     "text-classification": "SequenceClassification",
     "token-classification": "TokenClassification",

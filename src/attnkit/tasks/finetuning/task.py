@@ -33,7 +33,8 @@ from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Tas
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
 from attnkit.metrics.labels import class_weights
-from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenTagger, freeze, layers_of
+from attnkit.models.bert import SequenceClassifier, SpanPredictor, TokenTagger, freeze, layers_of
+from attnkit.models.electra import Electra, build_pretrained
 from attnkit.models.parts import language_part_of
 from attnkit.tasks.finetuning.config import FinetuneConfig, LabelingConfig
 from attnkit.tasks.language_modeling.config import MlmConfig
@@ -161,9 +162,15 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
             load_weights(model, source)
             return
         with torch.device("meta"), SkipWeightInit():
-            pretrained = Bert(read_run_config(source, "mlm").model, read_tokenizer(source).vocab_size)
+            stored = read_run_config(source, "mlm")
+            pretrained = build_pretrained(stored.model, read_tokenizer(source).vocab_size, stored.generator)
         expected = tensors_of(pretrained)
-        kept = {name: ENCODER_PREFIX + name for name in expected if not name.startswith(DISCARDED_PREFIXES)}
+        near = ENCODER_PREFIX if isinstance(pretrained, Electra) else ""
+        kept = {
+            name: ENCODER_PREFIX + name.removeprefix(near)
+            for name in expected
+            if name.startswith(near) and not name.startswith(DISCARDED_PREFIXES)
+        }
         # A pooler of the form of the masked-LM head starts from that head.
         pooler = MLM_HEAD if config.model.pooler == "mlm_head" else POOLER
         kept |= {name: "pooler." + name.removeprefix(pooler) for name in expected if name.startswith(pooler)}

@@ -23,6 +23,7 @@ from attnkit.models.layers import PackedLayout
 from attnkit.plotting.lm_comparison import Candidate, TokenComparison
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.language_modeling.config import MASK
+from attnkit.tasks.language_modeling.electra import masked_language_model
 from attnkit.tasks.language_modeling.fill_mask import check_length, find_mask_token, predict_masks
 from attnkit.text.offsets import word_boundaries
 from attnkit.text.tokenizer import Tokenizer
@@ -88,7 +89,7 @@ def compare(
         load_model(run, task, device=device, checkpoint=checkpoint, warn=warn)
         for run, task in zip(runs, ("mlm", "clm"), strict=True)
     )
-    return _predict_bert(bert, text, top), _predict_gpt(gpt, text, top)
+    return _predict_bert(masked_language_model(bert), text, top), _predict_gpt(gpt, text, top)
 
 
 def _encode(opened: LoadedModel, text: str, n_ends: int) -> tuple[Tokenizer, list[int]]:

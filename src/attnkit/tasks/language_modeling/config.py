@@ -13,7 +13,7 @@ from attnkit.data.config import MaskingConfig, TextConfig
 from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.names import Direction
 from attnkit.engine.run_config import RunConfig
-from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
+from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, ElectraConfig, GptConfig, LanguageConfig
 from attnkit.models.limits import check_length
 from attnkit.models.lora import LoraConfig, check_adapter
 from attnkit.models.parts import LanguagePartName
@@ -65,6 +65,7 @@ SCALES: dict[str, dict[str, Any]] = {
 DROPOUT = {"tiny": 0.1, "mini": 0.0, "small": 0.0, "base": 0.1}
 """Dropout per preset; 0 for few epochs over much text, which is faster (Geiping and Goldstein 2022)."""
 ATTENTION_DROPOUT = {**DROPOUT, "base": 0.0}  #: 0 for base: the GPU kernel for packed passages has no dropout
+ELECTRA_METRICS = ("loss", "detection_loss", "precision", "recall", "generator_loss", "generator_accuracy")
 BERT_POSITIONS = "rotary"
 """With learned positions, a small BERT only learns unigram frequencies: docs/log/2026-11-22-bert-positions.md."""
 
@@ -96,8 +97,13 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """The text."""
     model: BertConfig
     """The architecture."""
+    objective: Literal["mlm", "electra"] = "mlm"
+    """What BERT learns to predict: masked tokens (mlm), or which tokens a small masked language model replaced
+    (electra: Clark et al. 2020)."""
     masking: MaskingConfig = MaskingConfig()
     """Masking of tokens."""
+    electra: ElectraConfig = ElectraConfig()
+    """Generator and loss with ``objective`` electra."""
     finetuning: LanguageAdaptationConfig = LanguageAdaptationConfig()
     """Frozen parts and layer-wise learning rates of a run with ``--init-from``."""
 
@@ -105,6 +111,9 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     def _check(self) -> MlmConfig:
         _check_frozen(self.finetuning, self.model, self.fsdp)
         _check_rows(self.model, self.data, self.data.isolate_documents and not self.model.next_sentence)
+        for key, is_set in (("model.next_sentence", self.model.next_sentence), ("fsdp", self.fsdp)):
+            if is_set and self.objective == "electra":
+                raise ValueError(f"objective electra cannot be combined with {key}")
         if self.vocabulary_files is None and MASK not in self.vocabulary.symbols:
             raise ValueError(f"vocabulary.symbols needs {MASK}, the mask token")
         return self
@@ -114,9 +123,23 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         """Return the evaluation metrics of masked tokens, and of sentence pairs if used.
 
         ``loss`` is in nats, accuracies are in percent. With several files, ``accuracy_2`` is that of the second one.
+        With ``objective`` electra, see ``electra.ElectraEvaluation``.
         """
+        if self.objective == "electra":
+            return ELECTRA_METRICS
         found = _metrics(self.data)
         return (*found, "next_accuracy") if self.model.next_sentence else found
+
+    @property
+    def generator(self) -> ElectraConfig | None:
+        """Return the settings of a generator of replaced tokens, if there is one."""
+        return self.electra if self.objective == "electra" else None
+
+    @property
+    def activation_floats_per_token(self) -> float:
+        """Return the estimate for the encoder and any generator."""
+        models = [self.model, *([self.model.generator(self.electra.generator_size)] if self.generator else [])]
+        return sum(model.activation_floats_per_token for model in models)
 
 
 class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True):

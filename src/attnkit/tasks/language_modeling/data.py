@@ -244,7 +244,8 @@ def load_text(config: Config, folder: Path) -> PreparedText:
         mask = tokenizer.token_id(MASK)
         assert mask is not None
         words = MaskVocabulary(mask, ordinary_tokens(tokenizer), UNK_ID if counted.unknown else None)
-        masking = MlmMasking(config.masking, words, word_boundaries(tokenizer))
+        replaces = config.generator is not None
+        masking = MlmMasking(config.masking, words, word_boundaries(tokenizer), replaces)
         build: Callable[[PackedCorpora, MlmMasking], MlmDataset | NspDataset] = MlmDataset
         if config.model.next_sentence:
             build = partial(NspDataset, sentence_ends=sentence_ends(tokenizer))

@@ -18,6 +18,7 @@ from attnkit.metrics.labels import rounded
 from attnkit.models.layers import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.tasks.language_modeling.config import MASK
+from attnkit.tasks.language_modeling.electra import masked_language_model
 from attnkit.text.files import STDIN
 from attnkit.text.lines import read_line_batches
 from attnkit.text.offsets import ordinary_tokens
@@ -56,11 +57,13 @@ class FillMaskPipeline:
     def __init__(self, opened: LoadedModel, top: int = 5) -> None:
         """Take a BERT run and the number of predictions per mask.
 
+        Of an ELECTRA, the generator predicts.
+
         Raises:
             DataError: the vocabulary has no mask token.
             RunError: the vocabulary has only special tokens.
         """
-        self.opened, self.top = opened, top
+        self.opened, self.top = masked_language_model(opened), top
         self.tokenizer = read_tokenizer(opened.checkpoint)
         self.mask = find_mask_token(self.tokenizer)
         self.max_length: int = opened.config.model.max_text_length

@@ -21,6 +21,7 @@ from attnkit.io.plain_data import PlainResult
 from attnkit.models.bert import Bert
 from attnkit.models.layers import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID
+from attnkit.tasks.language_modeling.electra import masked_language_model
 from attnkit.tasks.language_modeling.fill_mask import check_length, find_mask_token
 
 _BATCH_TOKENS = 2048
@@ -44,6 +45,7 @@ def score_texts(opened: LoadedModel, lines: Sequence[str], stops: StopFlags | No
     Raises:
         DataError: a line has more tokens than the model has positions, or the vocabulary of a BERT has no mask.
     """
+    opened = masked_language_model(opened)
     tokenizer = read_tokenizer(opened.checkpoint)
     rows = tokenizer.encode(lines)
     n_ends = 2 if isinstance(opened.model, Bert) else 1

@@ -10,6 +10,7 @@ import torch
 from attnkit.checkpoints.arrays import check_min_parameters
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.weights import load_weights
 from attnkit.data.language_modeling import ClmDataset, MlmDataset, MlmMasking
 from attnkit.data.loader import Dataset, DatasetSchedule, Sampler
 from attnkit.data.masking import MaskVocabulary
@@ -17,13 +18,15 @@ from attnkit.data.next_sentence import NspDataset
 from attnkit.data.packed_batches import PackedCorpora
 from attnkit.data.prepared_dir import is_prepared, sample_validation_indices
 from attnkit.data.store import Store, store_writer
+from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.dry_run import estimate_run, random_rows
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.task import CorpusSize, Evaluation, LossFunction, RunEstimate, Stop, Task, TrainingOutcome
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
-from attnkit.errors import DataError
+from attnkit.errors import DataError, RunError
 from attnkit.models.bert import Bert
+from attnkit.models.electra import Electra, build_pretrained
 from attnkit.models.gpt import Gpt
 from attnkit.models.parts import is_in_lowest_layers, language_part_of, layerwise_rates
 from attnkit.protocols import SPECIALS
@@ -36,6 +39,7 @@ from attnkit.tasks.language_modeling.data import (
     prepare_text,
     table_warnings,
 )
+from attnkit.tasks.language_modeling.electra import ElectraEvaluation, electra_loss, electra_warnings
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss, unigram_loss
 from attnkit.text.documents import read_documents
 from attnkit.text.encoding import EncodedLines
@@ -43,6 +47,7 @@ from attnkit.text.offsets import WordBoundaries
 from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
+Model = Bert | Electra | Gpt
 _SAMPLE = 2_000_000  #: characters that a dry run encodes per file
 _MIN_EVALUATIONS = 3  #: of fewer, the first may well be the best
 _MIN_STEPS = 100  #: of shorter runs nobody expects much
@@ -50,12 +55,14 @@ _LEAST_GAIN = 0.05  #: share by which a loss must be lower than that of token fr
 _ADVICE = "try a lower optimization.learning_rate, or more --max-epochs"
 
 
-def make_model(config: Config, vocab_size: int) -> Bert | Gpt:
+def make_model(config: Config, vocab_size: int) -> Model:
     """Build a randomly initialized model; the caller seeds torch."""
-    return Bert(config.model, vocab_size) if isinstance(config, MlmConfig) else Gpt(config.model, vocab_size)
+    if isinstance(config, ClmConfig):
+        return Gpt(config.model, vocab_size)
+    return build_pretrained(config.model, vocab_size, config.generator)
 
 
-class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
+class LanguageModelingTask(Task[Config, PreparedText, Model]):
     """Masked (BERT) and causal (GPT) language modeling."""
 
     def prepare(
@@ -67,27 +74,33 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
     def load_data(self, config: Config, folder: Path) -> PreparedText:
         return load_text(config, folder)
 
-    def build_model(self, config: Config, data: PreparedText) -> Bert | Gpt:
+    def build_model(self, config: Config, data: PreparedText) -> Model:
         return make_model(config, data.tokenizer.vocab_size)
 
-    def freeze(self, config: Config, model: Bert | Gpt) -> None:
+    def freeze(self, config: Config, model: Model) -> None:
         finetuning = config.finetuning
         for name, parameter in model.named_parameters():  # tied weights occur once, as embeddings
             if language_part_of(name) in finetuning.frozen or is_in_lowest_layers(name, finetuning.freeze_layers):
                 parameter.requires_grad_(False)
 
-    def lr_multipliers(self, config: Config, model: Bert | Gpt) -> Mapping[str, float]:
+    def lr_multipliers(self, config: Config, model: Model) -> Mapping[str, float]:
         decay = config.finetuning.layerwise_lr_decay
         names = (name for name, _ in model.named_parameters())
         return {} if decay == 1 else layerwise_rates(names, decay, language_part_of)
 
     def evaluation(self, config: Config, data: PreparedText, device: torch.device, stop: Stop | None) -> Evaluation:
-        return LanguageEvaluation(data, config, device, stop)
+        electra = isinstance(config, MlmConfig) and config.generator is not None
+        return (ElectraEvaluation if electra else LanguageEvaluation)(data, config, device, stop)
 
     def outcome_warnings(self, config: Config, data: PreparedText, outcome: TrainingOutcome) -> Iterator[str]:
         """Warn of a loss like that of token frequencies, and of one that only rose."""
+        if outcome.n_steps < _MIN_STEPS:
+            return
+        if isinstance(config, MlmConfig) and config.generator is not None:
+            yield from electra_warnings(outcome)
+            return
         best, losses = outcome.scores.get("loss"), outcome.losses
-        if best is None or outcome.n_steps < _MIN_STEPS:
+        if best is None:
             return
         unigram = unigram_loss(data)
         if best > (1 - _LEAST_GAIN) * unigram:
@@ -95,7 +108,15 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         elif len(losses) >= _MIN_EVALUATIONS and not outcome.initialized and min(losses) == losses[0]:
             yield f"the loss did not fall after the first evaluation, {losses[0]:.2f}\n  {_ADVICE}"
 
-    def model_for_checkpoint(self, checkpoint: Checkpoint, config: Config) -> Bert | Gpt:
+    def init_weights(self, config: Config, model: Model, source: Checkpoint, data: PreparedText) -> None:
+        """Copy all weights; raise ``RunError`` if the run was trained for another objective."""
+        stored = read_run_config(source, config.task)
+        if isinstance(config, MlmConfig) and stored.objective != config.objective:
+            what = f"objective is {config.objective}, but the run was trained with {stored.objective}"
+            raise RunError(what, where="objective", help="leave objective out: --init-from sets it")
+        load_weights(model, source)
+
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: Config) -> Model:
         self.check_compatible(checkpoint, config)
         return make_model(config, read_tokenizer(checkpoint).vocab_size)
 
@@ -104,6 +125,14 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
 
     def model_card(self, config: Config, name: str) -> ModelCardFields:
         data = [f"`{path}`" for path in config.data.files]
+        if isinstance(config, MlmConfig) and config.generator is not None:
+            return ModelCardFields(
+                what="An encoder (bert) with the generator that it was trained against (ELECTRA)",
+                data=data,
+                scored="; replaced held-out tokens: losses in nats, all else in percent.",
+                use=f"attnkit finetune {name} --task text-classification --train train.tsv",
+                hub_task="feature-extraction",
+            )
         if isinstance(config, MlmConfig):
             return ModelCardFields(
                 what="A masked language model (bert)",
@@ -160,7 +189,7 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         note = "\n".join(f"warning: {text}" for text in table_warnings(data))
         return CorpusSize(n_documents, tokens, (size,), (np.concatenate(found),), note)
 
-    def sized_model(self, config: Config, vocab_sizes: Sequence[int]) -> Bert | Gpt:
+    def sized_model(self, config: Config, vocab_sizes: Sequence[int]) -> Model:
         return make_model(config, vocab_sizes[0])
 
     def random_dataset(self, config: Config, corpus: CorpusSize, folder: Path) -> Dataset:
@@ -175,7 +204,8 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         alone = np.zeros(size, np.uint8)
         words = MaskVocabulary(len(SPECIALS), np.arange(len(SPECIALS) + 1, size))
         # A masking rate that changes linearly costs what its mean costs.
-        masking = MlmMasking(config.masking.at(0.5), words, WordBoundaries(alone, alone))
+        boundaries, replaces = WordBoundaries(alone, alone), config.generator is not None
+        masking = MlmMasking(config.masking.at(0.5), words, boundaries, replaces)
         if config.model.next_sentence:
             return NspDataset(corpora, masking, np.arange(size) % 20 == 0)
         return MlmDataset(corpora, masking)
@@ -187,8 +217,12 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         changes = isinstance(config, MlmConfig) and config.masking.final_mask_prob is not None
         return data.train.at if changes and not isinstance(data.train, ClmDataset) else None
 
-    def loss(self, config: Config, model: Bert | Gpt, data: PreparedText, device: torch.device) -> LossFunction:
-        return language_loss(model, device, config.optimization.label_smoothing)
+    def loss(self, config: Config, model: Model, data: PreparedText, device: torch.device) -> LossFunction:
+        smoothing = config.optimization.label_smoothing
+        if isinstance(model, Electra):
+            assert isinstance(config, MlmConfig)
+            return electra_loss(model, device, smoothing, config.electra.detection_weight)
+        return language_loss(model, device, smoothing)
 
 
 TASK = LanguageModelingTask()

@@ -16,6 +16,7 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.config import ROPE_BASE, TransformerConfig
+from attnkit.models.electra import Electra, build_pretrained
 from attnkit.models.language_config import BertConfig
 from attnkit.models.transformer import Encoder, Transformer
 from attnkit.tasks.translation.config import TranslationConfig
@@ -118,9 +119,10 @@ def _no_encoder(kind: str) -> UsageError:
 def init_encoder(model: torch.nn.Module, source: Checkpoint) -> None:
     """Copy the encoder of a BERT checkpoint into a new Transformer."""
     assert isinstance(model, Transformer)
-    bert = Bert(read_run_config(source, "mlm").model, read_tokenizer(source).vocab_size)
-    load_weights(bert, source)
-    copy_bert_encoder(model.encoder, bert)
+    stored = read_run_config(source, "mlm")
+    pretrained = build_pretrained(stored.model, read_tokenizer(source).vocab_size, stored.generator)
+    load_weights(pretrained, source)
+    copy_bert_encoder(model.encoder, pretrained.encoder if isinstance(pretrained, Electra) else pretrained)
 
 
 @torch.no_grad()

@@ -1,0 +1,183 @@
+"""What runs of ELECTRA are used for: each command takes the encoder, and what fills masks takes the generator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from language import configure
+
+from attnkit.analysis.embed_transformer import open_reader
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine.loading import load_model
+from attnkit.engine.plan import PlanRequest, plan
+from attnkit.engine.resolve import inherited, resolve
+from attnkit.engine.task import task_of
+from attnkit.errors import RunError, UsageError
+from attnkit.models.electra import Electra
+from attnkit.models.layers import PackedLayout
+from attnkit.models.parts import language_part_of
+from attnkit.tasks.finetuning.task import ENCODER_PREFIX
+from attnkit.tasks.language_modeling.compare import compare
+from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
+from attnkit.tasks.language_modeling.score import score_texts
+from attnkit.tasks.language_modeling.task import make_model
+from attnkit.text.tokenizer import load as load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def run(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose weights are far from those drawn."""
+    path = tmp_path_factory.mktemp("electra") / "run"
+    sets = ["limits.max_steps=4", "optimization.learning_rate=0.05", "optimization.warmup_steps=1", "model.n_layers=2"]
+    workshop.train(configure("mlm", [workshop.file("text.txt")], "objective=electra", *sets), path)
+    return path
+
+
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return dict(load_model(run, "mlm", device="cpu").model.state_dict())
+
+
+def test_the_run_says_what_it_is(run: Path) -> None:
+    opened = load_model(run, "mlm", device="cpu")
+    assert isinstance(opened.model, Electra)
+    card = (run / "README.md").read_text()
+    assert "ELECTRA" in card and "attnkit finetune" in card and "recall" in card
+    assert not list(task_of(opened.config).find_errors(RunFolder(run).checkpoint()[0], opened.config))
+
+
+@pytest.mark.parametrize("task", ["text-classification", "token-classification", "question-answering"])
+def test_fine_tuning_begins_from_the_encoder(workshop: Any, run: Path, tmp_path: Path, task: str) -> None:
+    """Compared before the first step, with nothing of generator or detector in the run."""
+    tsv = tmp_path / "a.tsv"
+    tsv.write_text("label\ttext\n" + "".join(f"{'ab'[i % 2]}\tthe line {i}\n" for i in range(40)))
+    flags = {"task": task, "data.files": [str(tsv)]}
+    config = resolve(flags, sets=["device=cpu", "precision=float32"], fixed=inherited(run, None)).config
+    kind, source = task_of(config), RunFolder(run).checkpoint()[0]
+    kind.check_compatible(source, config)
+    torch.manual_seed(5)
+    vocab_size = load_tokenizer(run / "tokenizer.json").vocab_size
+    model = kind.labels.model(config, vocab_size, 2)
+    kind.init_weights(config, model, source, None)
+    pretrained = weights_of(run)
+    own = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(ENCODER_PREFIX)}
+    assert own and own.keys() == {name for name in pretrained if name.startswith(ENCODER_PREFIX)}
+    for name, tensor in own.items():
+        assert torch.equal(tensor, pretrained[name]), name
+
+
+def test_a_classifier_trains_and_resumes(workshop: Any, run: Path, tmp_path: Path) -> None:
+    tsv = tmp_path / "a.tsv"
+    tsv.write_text("label\ttext\n" + "".join(f"{'ab'[i % 2]}\tthe line {'xy'[i % 2]} {i}\n" for i in range(60)))
+    flags = {"task": "text-classification", "data.files": [str(tsv)], "limits.max_steps": 3}
+    sets = ["device=cpu", "precision=float32", "threads=1", "optimization.batch_tokens=200"]
+    config = resolve(flags, sets=sets, fixed=inherited(run, None)).config
+    assert workshop.train(config, tmp_path / "film", init_from=run).step == 3
+    assert workshop.train(config, tmp_path / "film").already
+
+
+def test_vectors_are_those_of_the_encoder(run: Path) -> None:
+    reader = open_reader(run, device="cpu")
+    assert reader.model is not None and reader.width == 32
+    encoder = load_model(run, "mlm", device="cpu").model.encoder
+    for name, tensor in reader.model.state_dict().items():
+        assert torch.equal(tensor, encoder.state_dict()[name])
+
+
+def test_masks_are_filled_by_the_generator(run: Path) -> None:
+    """Against probabilities computed from the generator's own layers."""
+    opened = load_model(run, "mlm", device="cpu")
+    filler = FillMaskPipeline(opened, top=3)
+    (filled,) = filler.fill(["the [MASK] was good"])
+    (rows,) = filler.encode(["the [MASK] was good"], 1, "texts")[0]
+    generator = opened.model.generator
+    with torch.no_grad():
+        logits = generator.head(generator.hidden(torch.tensor([rows]), PackedLayout.unpacked(1)))[0]
+    place = rows.index(filler.mask)
+    expected = logits[place].double().softmax(-1)
+    for guess in filled.masks[0]:
+        found = [float(expected[i]) for i in range(len(expected)) if filler.tokenizer.tokens([i]) == [guess.piece]]
+        assert any(guess.probability == pytest.approx(each, rel=1e-6) for each in found)
+    (scored,) = score_texts(opened, ["the film was good"])
+    assert len(scored.tokens) == len(scored.token_log_probs) and all(value < 0 for value in scored.token_log_probs)
+
+
+def test_commands_read_the_run(run: Path, workshop: Any, call: Any, tmp_path: Path) -> None:
+    code, out, _ = call("fill-mask", str(run), "the [MASK] was good", "--json")
+    assert code == 0 and len(json.loads(out)["masks"][0]) == 5
+    code, _, err = call("embed", str(run), str(workshop.file("text.txt")), "-o", str(tmp_path / "v.npy"))
+    assert code == 0, err
+    assert np.load(tmp_path / "v.npy").shape[1] == 32
+    code, out, err = call("attend", str(run), "the film was good", "--json")
+    assert code == 0, err
+    gpt = tmp_path / "gpt"
+    workshop.train(configure("clm", [workshop.file("text.txt")], "limits.max_steps=1"), gpt)
+    assert len(compare((run, gpt), "the film", device="cpu")[0].places) >= 2
+    code, out, err = call("verify", str(run))
+    assert code == 0, err
+
+
+def test_a_translator_begins_from_the_encoder(workshop: Any, run: Path, tmp_path: Path) -> None:
+    from attnkit.tasks.translation.bert_encoder import init_encoder
+    from attnkit.tasks.translation.task import TASK
+
+    flags = {"data.src": [str(workshop.file("train.src"))], "data.tgt": [str(workshop.file("train.tgt"))]}
+    config = resolve(flags, sets=["device=cpu"], preset_name="tiny", fixed=inherited(run, None)).config
+    TASK.check_compatible(RunFolder(run).checkpoint()[0], config)
+    model = TASK.sized_model(config, (load_tokenizer(run / "tokenizer.json").vocab_size, 40))
+    init_encoder(model, RunFolder(run).checkpoint()[0])
+    pretrained = weights_of(run)
+    for name, tensor in model.encoder.layers.state_dict().items():
+        assert torch.equal(tensor, pretrained[f"encoder.layers.{name}"]), name
+
+
+def test_pretraining_goes_on_with_the_same_objective(workshop: Any, run: Path, tmp_path: Path) -> None:
+    flags = {"task": "mlm", "data.files": [str(workshop.file("text.txt"))], "limits.max_steps": 1}
+    sets = ["device=cpu", "precision=float32", "threads=1"]
+    config = resolve(flags, sets=sets, preset_name="tiny", fixed=inherited(run, None)).config
+    assert config.objective == "electra"
+    workshop.train(config, tmp_path / "more", init_from=run)
+    other = resolve({**flags, "objective": "mlm"}, sets=sets, preset_name="tiny", fixed=inherited(run, None)).config
+    with pytest.raises(RunError, match="objective is mlm, but the run was trained with electra") as caught:
+        workshop.train(other, tmp_path / "other", init_from=run)
+    assert caught.value.where == "objective" and caught.value.help
+
+
+@pytest.mark.parametrize("key", ["model.next_sentence", "fsdp"])
+def test_what_does_not_go_together_is_refused(workshop: Any, key: str) -> None:
+    with pytest.raises(UsageError, match=f"objective electra cannot be combined with {key}"):
+        configure("mlm", [workshop.file("text.txt")], "objective=electra", f"{key}=true")
+
+
+def test_parts_of_an_electra_are_frozen_by_name(workshop: Any, run: Path) -> None:
+    """All but the encoder counts as output; what both share, as embeddings."""
+    names = [name for name, _ in load_model(run, "mlm", device="cpu").model.named_parameters()]
+    parts = {name: language_part_of(name) for name in names}
+    assert {parts[name] for name in names if name.startswith(("generator.", "detector."))} == {"output"}
+    assert parts["encoder.embedding.weight"] == "embeddings"
+    assert {parts[name] for name in names if name.startswith("encoder.layers.")} == {"layers"}
+    sets = ["finetuning.freeze_layers=1", "finetuning.layerwise_lr_decay=0.5", "model.n_layers=2", "objective=electra"]
+    config = configure("mlm", [workshop.file("text.txt")], *sets)
+    model, task = make_model(config, 300), task_of(config)
+    task.freeze(config, model)
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    embeddings = ("encoder.embedding.", "encoder.embedding_norm.", "encoder.segments.")
+    assert frozen == {name for name in names if name.startswith(("encoder.layers.0.", *embeddings))}
+    rates = task.lr_multipliers(config, model)
+    assert rates["encoder.embedding.weight"] == 0.25 and rates["encoder.layers.0.attention.output.weight"] == 0.5
+
+
+def test_a_plan_counts_the_generator() -> None:
+    sizes = {"model.d_model": 16, "model.n_heads": 2, "model.d_ff": 32, "model.n_layers": 1, "model.max_length": 24}
+    found = {}
+    for objective in ("mlm", "electra"):
+        given = {"task": "mlm", "device": "cpu", "threads": 1, "precision": "float32", "vocabulary.size": 300, **sizes}
+        given |= {"objective": objective, "data.sequence_length": 24, "optimization.batch_tokens": 200}
+        found[objective] = plan(PlanRequest(given, preset="tiny", tokens=1e5, seconds=0.05))
+    small, large = found["mlm"], found["electra"]
+    assert large.n_parameters > small.n_parameters
+    assert large.memory_parts["activations"] > 1.2 * small.memory_parts["activations"]
