@@ -30,6 +30,7 @@ def command(
     Examples:
       attnkit pretrain-mlm text.txt -o bert --preset tiny
       attnkit pretrain-mlm text.txt -o bert --set masking.mask_prob=0.3
+      attnkit pretrain-mlm text.txt -o bert --set objective=electra
       attnkit pretrain-mlm a.en b.de -o bert --units words \\
         --set data.language_sampling_alpha=0.5
       attnkit pretrain-mlm text.txt -o bert --dry-run \\

@@ -1,4 +1,4 @@
-"""ELECTRA: an encoder that detects tokens which a generator replaced (Clark et al. 2020).
+"""ELECTRA: an encoder detects what a generator replaced (Clark et al. 2020).
 
 Letters: B rows, T tokens of a row, N selected tokens, D model width, E width of the embeddings, V vocabulary.
 """

@@ -109,7 +109,7 @@ class LanguageModelingTask(Task[Config, PreparedText, Model]):
             yield f"the loss did not fall after the first evaluation, {losses[0]:.2f}\n  {_ADVICE}"
 
     def init_weights(self, config: Config, model: Model, source: Checkpoint, data: PreparedText) -> None:
-        """Copy all weights; raise ``RunError`` if the run was trained for another objective."""
+        """Copy all weights; raise ``RunError`` if of another objective."""
         stored = read_run_config(source, config.task)
         if isinstance(config, MlmConfig) and stored.objective != config.objective:
             what = f"objective is {config.objective}, but the run was trained with {stored.objective}"
