@@ -52,6 +52,24 @@ def test_tokens_are_drawn_from_the_softmax() -> None:
     assert sample(torch.zeros(0, 5), torch.zeros(0)).tolist() == []
 
 
+@pytest.mark.parametrize("size", [1, 2, 7, 100, 1000])
+def test_draws_are_those_of_cumulative_sums(size: int) -> None:
+    """The search by blocks finds what a search over the whole vocabulary does, in both precisions and at the ends."""
+    rng = np.random.default_rng(size)
+    logits = rng.normal(size=(400, size)) * 4
+    logits[:, rng.random(size) < 0.3] = -np.inf
+    logits[:, size // 2] = 0.0
+    draws = np.append(rng.random(398), [0.0, 1 - 2**-24])
+    probs = np.exp(logits - logits.max(1, keepdims=True))
+    sums = probs.cumsum(1) / probs.sum(1, keepdims=True)
+    for kind, room in ((torch.float64, 1e-13), (torch.float32, 1e-6)):
+        found = sample(torch.tensor(logits, dtype=kind), torch.tensor(draws)).numpy()
+        each = np.arange(400)
+        assert (probs[each, found] > 0).all()
+        below = np.where(found > 0, sums[each, found - 1], 0)
+        assert (below <= draws + room).all() and (draws < sums[each, found] + room).all()
+
+
 def passages_of(batch: LanguageModelBatch) -> list[list[int]]:
     """Return the places of each passage in the flattened rows, without padding."""
     length = batch.ids.shape[1]

@@ -3,9 +3,11 @@
 Letters: B rows, T tokens of a row, N selected tokens, D model width, E width of the embeddings, V vocabulary.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnkit.models.bert import Bert, build_output, encoder_without_mlm_head
@@ -13,7 +15,8 @@ from attnkit.models.language_config import BertConfig, ElectraConfig
 from attnkit.models.layers import ACTIVATIONS
 from attnkit.models.linear import some_outputs
 
-_MAX_LOGITS = 1 << 22  #: logits in memory at a time, but at least those of one token
+_MAX_LOGITS_ON_CPU = 1 << 20  #: logits at a time, but at least those of one token; on a CPU, these fit in the caches
+_MAX_LOGITS_ELSEWHERE = 1 << 26  # accelerators need fewer and larger operations
 
 
 class DetectionHead(nn.Module):
@@ -62,7 +65,8 @@ class Electra(nn.Module):
             draws: (N,) random numbers in [0, 1), which determine the tokens.
         """
         replaced = ids.clone()
-        size = max(1, _MAX_LOGITS // self.generator.output.out_features)
+        most = _MAX_LOGITS_ON_CPU if ids.device.type == "cpu" else _MAX_LOGITS_ELSEWHERE
+        size = max(1, most // self.generator.output.out_features)
         parts = zip(torch.split(features, size), torch.split(draws, size), strict=True)
         tokens = [sample(some_outputs(self.generator.output, rows, None), own) for rows, own in parts]
         replaced.view(-1)[chosen] = torch.cat(tokens)
@@ -72,17 +76,41 @@ class Electra(nn.Module):
 def sample(logits: Tensor, draws: Tensor) -> Tensor:
     """Return tokens (N,) drawn from softmax distributions, by inversion.
 
-    The token of a row is the first whose cumulative probability exceeds the row's number.
+    The token of a row is the first whose cumulative probability exceeds the row's number. It is found among sums of
+    some √V tokens and then in one of these blocks, 8 times as fast on a CPU as by cumulative sums over V.
 
     Args:
         logits: (N, V).
         draws: (N,) numbers in [0, 1).
     """
+    n, size = logits.shape
+    width = math.isqrt(size - 1) + 1  # tokens of a block
+    n_blocks = -(-size // width)
+    probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
+    blocks = F.pad(probs, (0, n_blocks * width - size)).view(n, n_blocks, width)
     wide = torch.float32 if logits.device.type == "mps" else torch.float64  # Apple GPUs have no float64
-    sums = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1).cumsum(-1, dtype=wide)  # (N, V)
-    # Relative to the last sum, which rounding may set apart from 1.
-    wanted = draws.to(wide)[:, None] * sums[:, -1:]
-    return torch.searchsorted(sums, wanted, right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
+    block, share = _invert(blocks.sum(-1).to(wide), draws.to(wide))
+    inside = blocks[torch.arange(n, device=block.device), block]  # (N, width)
+    return block * width + _invert(inside.to(wide), share)[0]
+
+
+def _invert(weights: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where cumulative weights pass a share of their sum, and how far into it.
+
+    Args:
+        weights: (N, M), not negative.
+        shares: (N,) in [0, 1].
+
+    Returns:
+        (N,) int64 index of a positive weight, and (N,) the share of that weight which is passed.
+    """
+    sums = weights.cumsum(-1)
+    wanted = shares[:, None] * sums[:, -1:]  # (N, 1)
+    # Rounding never leads beyond the last positive weight.
+    index = torch.minimum((sums <= wanted).sum(-1), (sums < sums[:, -1:]).sum(-1))
+    own = weights.gather(1, index[:, None])[:, 0]
+    behind = own - (sums.gather(1, index[:, None])[:, 0] - wanted[:, 0])
+    return index, (behind / own).clamp(0, 1)
 
 
 def build_pretrained(config: BertConfig, vocab_size: int, electra: ElectraConfig | None) -> Bert | Electra:
