@@ -22,6 +22,7 @@ from attnkit.models.layers import PackedLayout
 from attnkit.tasks.language_modeling.data import load_text
 from attnkit.tasks.language_modeling.electra import electra_loss
 from attnkit.tasks.language_modeling.task import make_model
+from attnkit.training.config import LimitsConfig
 
 CPU = torch.device("cpu")
 PUBLISHED = {"model__positions": "learned", "model__pooler": "gelu", "electra__detection_weight": 3.0}
@@ -177,6 +178,8 @@ def test_scores_are_those_of_a_walk(workshop: Any, tmp_path: Path) -> None:
     evaluation = task_of(config).evaluation(config, prepared, CPU, None)
     found = evaluation(model)
     assert tuple(found) == config.metrics
+    lower = {"loss", "detection_loss", "generator_loss"}
+    assert {name for name in found if not LimitsConfig(max_steps=1, metric=name).higher_is_better} == lower
     assert evaluation(model) == found and evaluation.samples, "the same tokens are replaced each time"
     generator, discriminator, *_ = peers(model, config, prepared.tokenizer.vocab_size)
     nll = detection = 0.0

@@ -11,7 +11,7 @@ ScheduleName = Literal["constant", "inverse_sqrt", "noam", "cosine", "linear", "
 MAX_COUNT = 10**15  #: maximum of any counter, exact as a float64
 
 # By name, since tasks define their own metrics; new metrics for which lower is better must be added.
-LOWER_IS_BETTER = frozenset({"loss", "nll", "perplexity", "ter", "error"})
+LOWER_IS_BETTER = frozenset({"loss", "detection_loss", "generator_loss", "nll", "perplexity", "ter", "error"})
 """Metrics for which lower is better; for every other metric (bleu, chrf, accuracy, ...), higher is better."""
 
 
@@ -84,8 +84,8 @@ class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     early_stopping_patience: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Consecutive evaluations without improvement after which training also ends. Null: never."""
     metric: str = Field(default="bleu", min_length=1)
-    """Metric for best checkpoints, early stopping and ``plateau``. Lower is better for ``loss``, ``nll``,
-    ``perplexity``, ``ter`` and ``error``; higher is better for all others."""
+    """Metric for best checkpoints, early stopping and ``plateau``. Lower is better for ``loss``, ``detection_loss``,
+    ``generator_loss``, ``nll``, ``perplexity``, ``ter`` and ``error``; higher is better for all others."""
 
     @model_validator(mode="after")
     def _check(self) -> LimitsConfig:
