@@ -16,7 +16,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.loading import load_model
 from attnkit.engine.plan import PlanRequest, plan
 from attnkit.engine.resolve import inherited, resolve
-from attnkit.engine.task import task_of
+from attnkit.engine.task import TrainingOutcome, task_of
 from attnkit.errors import RunError, UsageError
 from attnkit.models.electra import Electra
 from attnkit.models.layers import PackedLayout
@@ -181,3 +181,11 @@ def test_a_plan_counts_the_generator() -> None:
     small, large = found["mlm"], found["electra"]
     assert large.n_parameters > small.n_parameters
     assert large.memory_parts["activations"] > 1.2 * small.memory_parts["activations"]
+
+
+@pytest.mark.parametrize(("recall", "n_steps", "warned"), [(0.0, 500, True), (0.1, 500, False), (0.0, 20, False)])
+def test_an_encoder_that_detects_nothing_is_warned_of(workshop: Any, recall: float, n_steps: int, warned: bool) -> None:
+    config = configure("mlm", [workshop.file("text.txt")], "objective=electra")
+    outcome = TrainingOutcome({"loss": 20.0, "recall": recall}, [20.0], n_steps, False)
+    found = list(task_of(config).outcome_warnings(config, None, outcome))
+    assert [warning.splitlines()[0] for warning in found] == ["the encoder takes no token for replaced"] * warned
