@@ -123,7 +123,7 @@ def test_a_cue_is_broken_into_as_many_lines() -> None:
     text = "1\n00:01,0 --> 00:02,0\none\ntwo three <i>four</i> five\n\n"
     pieces = parse_document(text, "srt", HERE)
     assert render(pieces).split("\n")[2:] == ["one two three", "<i>four</i> five", "", ""]
-    long = [Passage(["word"], n_lines=3)]
+    long = [Passage(["word"], breaks=("\n", "\n"))]
     assert render(long) == "word"
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from attnkit.formats.attributes import html_values, markdown_values
 from attnkit.formats.html import INLINE, MARKUP, make_tag, parse_html
 from attnkit.formats.passages import Piece, Tag, make_pieces
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_PREFIX = re.compile(
-    r"(?:[ \t]*>[ \t]?)*[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|#{1,6}[ \t]+|\[\^[^\]\s]+\]:[ \t]+)*"
-)
-_QUOTES = re.compile(r"(?:[ \t]*>[ \t]?)*[ \t]*")
-_RULE = re.compile(r"(?:[ \t]*>[ \t]?)*[ \t]*(?:(?:-[ \t]*){2,}|(?:=[ \t]*)+|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})\r?")
+_FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*\Z)|~{3,})")
+_MARKER = r"(?:[-*+]|\d{1,9}[.)])"
+_TASK = rf"{_MARKER}[ \t]+\[[ xX]\]"
+_PREFIX = re.compile(rf"[ \t]*(?:(?:>|(?:{_TASK}|{_MARKER}|#{{1,6}}|\[\^[^\]\s]+\]:)(?=[ \t]))[ \t]*)*")
+_EMPTY = re.compile(rf"(?:[ \t>]|(?:{_TASK}|{_MARKER}|#{{1,6}}|\[\^[^\]\s]+\]:)(?=[ \t\r]|\Z))*\r?")
+"""A line without text: a blank one, also in a quote; an empty item or heading."""
+_QUOTE = re.compile(r" *> ?")
+_ITEM = re.compile(rf" *{_MARKER} (?: {{0,3}}(?=[^ ]))?")
+_INDENTED = re.compile(r"(?:\A|[-*+.)>] ) {4,}\Z")
+_QUOTES = re.compile(r"[ \t]*(?:>[ \t]*)*")
+_RULE = re.compile(r"[ \t>]*(?:(?:-[ \t]*){2,}|(?:=[ \t]*)+|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})\r?")
+_BEGINNING = re.compile(r"\A(?=[-+](?: |\Z)|-[- ]+\Z|>|#{1,6}(?: |\Z)|~{3}|\d{1,9}[.)](?: |\Z))(\d*)(.)")
+"""Text that would begin a quote, item, heading, rule or code."""
 _TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\r?")
 _DEFINITION = re.compile(r" {0,3}\[[^\]\^][^\]]*\]:[ \t]*\S")
 _HTML_BLOCK = re.compile(r" {0,3}<(?:!|\?|/?[A-Za-z][\w-]*[\s/>])")
@@ -38,6 +45,10 @@ _INLINE = re.compile(
 
 def escape(text: str) -> str:
     """Write text in Markdown: characters that would be markup get a backslash."""
+    return _BEGINNING.sub(r"\1\\\2", _escape_inside(text))
+
+
+def _escape_inside(text: str) -> str:
     text = re.sub(r"([\\`*\[\]<])", r"\\\1", text)
     return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)
 
@@ -57,20 +68,21 @@ def _blocks(lines: list[str]) -> Iterator[Piece]:
     place = _front_matter_end(lines)
     yield "".join(f"{line}\n" for line in lines[:place])
     paragraph: list[str] = []
+    containers: _Containers | None = None  # of the paragraph
     first = 1  # line of the paragraph
-    after_blank = True
     while place < len(lines):
-        kind, end = _find_block(lines, place, bool(paragraph), after_blank)
+        kind, end = _find_block(lines, place, containers)
         block = lines[place:end]
         if kind == "text":
             paragraph += block
         else:
             if paragraph:
-                yield from _paragraph(paragraph, first)
+                yield from _paragraph(paragraph, containers or _Containers([]), first)
                 yield "\n"
             paragraph, first = block if kind == "beginning" else [], place + 1
+            containers = _find_containers(lines[place]) if paragraph else None
             if kind == "heading":
-                yield from _paragraph(block, first)
+                yield from _paragraph(block, _Containers([]), first)
             elif kind == "html":
                 yield from parse_html("\n".join(block), first)
             elif kind == "table":
@@ -79,9 +91,8 @@ def _blocks(lines: list[str]) -> Iterator[Piece]:
                 yield "\n".join(block)
             if kind != "beginning" and end < len(lines):
                 yield "\n"
-        after_blank = not block[0].strip()
         place = end
-    yield from _paragraph(paragraph, first)
+    yield from _paragraph(paragraph, containers or _Containers([]), first)
 
 
 def _front_matter_end(lines: list[str]) -> int:
@@ -95,27 +106,101 @@ _Kind: TypeAlias = Literal["text", "beginning", "heading", "html", "table", "cop
 """Of a block; ``text`` continues a paragraph or item, which ``beginning`` begins."""
 
 
-def _find_block(lines: list[str], place: int, in_paragraph: bool, after_blank: bool) -> tuple[_Kind, int]:
-    """Return the kind of the block at ``place`` and where it ends."""
+def _find_block(lines: list[str], place: int, containers: _Containers | None) -> tuple[_Kind, int]:
+    """Return the kind of the block at ``place`` and where it ends.
+
+    ``containers`` are those of the paragraph before it, None if there is none.
+    """
     line, end = lines[place], place + 1
-    if fence := _FENCE.match(line.lstrip(" >\t")):
-        closing = (i + 1 for i in range(end, len(lines)) if lines[i].lstrip(" >\t").startswith(fence[1]))
-        return "copied", next(closing, len(lines))
-    if not in_paragraph and _HTML_BLOCK.match(line) and not _begins_inline(line):
+    prefix, quotes = _match_prefix(_PREFIX, line), _match_prefix(_QUOTES, line)
+    if fence := _FENCE.match(line, len(prefix)):
+        return "copied", _fence_end(lines, place, fence[1])
+    if containers is None and _HTML_BLOCK.match(line) and not _begins_inline(line):
         blank = (i for i in range(end, len(lines)) if not lines[i].strip())
         return "html", next(blank, len(lines))
-    if "|" in line and end < len(lines) and "|" in lines[end] and _TABLE_RULE.fullmatch(lines[end]):
-        return "table", next((i for i in range(end, len(lines)) if "|" not in lines[i]), len(lines))
-    if not line.strip(" >\t\r") or _RULE.fullmatch(line) or _DEFINITION.match(line):
+    if "|" in line and end < len(lines) and _is_row(lines[end], own := _find_containers(line).inner(), _TABLE_RULE):
+        return "table", next((i for i in range(end, len(lines)) if not _is_row(lines[i], own)), len(lines))
+    if _DEFINITION.match(line):
         return "copied", end
-    is_indented = line.startswith(("    ", "\t")) and not line.lstrip().startswith(("-", "*", "+", ">", "|"))
-    if is_indented and after_blank and not in_paragraph:
+    # In doubt a line begins a block, which is copied with its marks; only lines of a paragraph are joined.
+    is_text = not prefix.strip(" >\t") and not line.startswith("|", len(prefix))
+    continues = containers is not None and is_text and containers.match(line)[2]
+    is_code = _INDENTED.search(prefix.expandtabs(4)) and (containers is None or prefix.strip()) and not continues
+    if is_code or _EMPTY.fullmatch(line) or _RULE.fullmatch(line) or _RULE.fullmatch(line, len(prefix)):
         return "copied", end
-    if line.lstrip(" >\t").startswith("#"):
+    if "#" in prefix or line[len(quotes) :].startswith("#"):
         return "heading", end
-    begins = _PREFIX.match(line)
-    is_item = begins is not None and begins[0].strip(" >\t") != ""
-    return ("text" if in_paragraph and not is_item else "beginning"), end
+    return ("text" if continues else "beginning"), end
+
+
+def _match_prefix(pattern: re.Pattern[str], line: str) -> str:
+    found = pattern.match(line)
+    return found[0] if found else ""
+
+
+def _fence_end(lines: list[str], place: int, fence: str) -> int:
+    """Return the end of a block of code, which may end with the quote or item it is in."""
+    containers = _find_containers(lines[place]).inner()
+    for i in range(place + 1, len(lines)):
+        n_matched, n_quotes, _ = containers.match(lines[i])
+        missing = containers.widths[n_matched:]
+        if missing and (lines[i].strip() or 0 in missing):
+            return i
+        rest = lines[i].strip(" \t\r" + ">" * bool(n_quotes))
+        if rest.startswith(fence) and not rest.strip(fence[0]):
+            return i + 1
+    return len(lines)
+
+
+def _is_row(line: str, containers: _Containers, pattern: re.Pattern[str] | None = None) -> bool:
+    """Return whether a line is a row of a table in the same containers."""
+    n_matched, n_quotes, _ = containers.match(line)
+    prefix = _match_prefix(_PREFIX, line)
+    if n_matched < len(containers.widths) or re.sub(r"\s", "", prefix) != ">" * n_quotes:
+        return False
+    return "|" in line and (pattern is None or pattern.fullmatch(line, len(prefix)) is not None)
+
+
+class _Containers(NamedTuple):
+    """What the text of a line is in: quotes, items, an indent."""
+
+    widths: list[int]  #: 0 for a quote, the columns of an item or indent
+    may_be_code: bool = False  #: four columns too many: code unless an item is around them
+    is_indented: bool = False  #: whether the first is an indent
+
+    def inner(self) -> _Containers:
+        """Return the containers without an indent, which code and tables need not keep."""
+        return _Containers(self.widths[1:]) if self.is_indented else self
+
+    def match(self, line: str) -> tuple[int, int, bool]:
+        """Return how many containers a line is in, how many of them are quotes.
+
+        The last value tells whether it may continue their paragraph: it begins no other quote.
+        """
+        text, place, n_matched = line.expandtabs(4), 0, 0
+        for width in self.widths:
+            match = re.compile(r" {0,3}> ?" if width == 0 else f" {{{width}}}").match(text, place)
+            if match is None:
+                break
+            place, n_matched = match.end(), n_matched + 1
+        is_inside = n_matched == len(self.widths) or not self.may_be_code
+        return n_matched, self.widths[:n_matched].count(0), is_inside and not text[place:].lstrip().startswith(">")
+
+
+def _find_containers(line: str) -> _Containers:
+    """Return the containers that a line begins with.
+
+    >>> _find_containers("> - 1. dog").widths, _find_containers("  > dog").widths
+    ([0, 2, 3], [2, 0])
+    """
+    text = line.expandtabs(4)
+    place = len(text) - len(text.lstrip(" "))
+    is_indented = place > 0
+    widths = [place] if is_indented else []
+    while match := _QUOTE.match(text, place) or _ITEM.match(text, place):
+        widths.append(0 if ">" in match[0] else len(match[0]))
+        place = match.end()
+    return _Containers(widths, re.search(r"(?:\A|[-*+.)>] ) {4,}", text[:place]) is not None, is_indented)
 
 
 def _begins_inline(line: str) -> bool:
@@ -129,39 +214,43 @@ def _table(rows: list[str], line: int) -> Iterator[Piece]:
         if number == 1:
             yield row
             continue
-        for place, cell in enumerate(re.split(r"(?<!\\)(\|)", row)):
+        prefix = _match_prefix(_QUOTES if number else _PREFIX, row)
+        yield prefix
+        for place, cell in enumerate(re.split(r"(?<!\\)(\|)", row[len(prefix) :])):
             if place % 2:
                 yield cell
             else:
-                written = lambda text: escape(text).replace("|", "\\|")  # noqa: E731
+                written = lambda text: _escape_inside(text).replace("|", "\\|")  # noqa: E731
                 yield from make_pieces(_inline(cell), written, line=line + number)
 
 
-def _paragraph(lines: list[str], number: int) -> Iterator[Piece]:
-    """Yield the pieces of a paragraph; lines are joined but for hard breaks."""
+def _paragraph(lines: list[str], containers: _Containers, number: int) -> Iterator[Piece]:
+    """Yield the pieces of a paragraph in containers; lines are joined but for hard breaks."""
     if not lines:
         return
-    prefix = _PREFIX.match(lines[0])
-    begin = prefix.end() if prefix else 0
-    yield lines[0][:begin]
-    rows = [lines[0][begin:]]
-    quotes = [_QUOTES.match(line) for line in lines[1:]]
-    rest = [
-        (found[0] if found else "", line[found.end() if found else 0 :])
-        for found, line in zip(quotes, lines[1:], strict=True)
-    ]
-    text = rows[0]
-    for following, (lead, row) in enumerate(rest, number + 1):
+    prefix = _match_prefix(_PREFIX, lines[0])
+    yield prefix
+    text, breaks = lines[0][len(prefix) :], list[str]()
+    for following, line in enumerate(lines[1:], number + 1):
+        n_quotes = containers.match(line)[1]
+        lead = _match_prefix(re.compile(rf"(?:[ \t]*>){{{n_quotes}}}[ \t]*"), line)
         if hard := re.search(r"(?: {2,}|\\)\r?\Z", text):
-            yield from make_pieces(_inline(text[: hard.start()]), escape, line=number)
+            yield from _passages(text[: hard.start()], breaks, number)
             yield f"{hard[0]}\n{lead}"
-            text, number = row, following
+            text, breaks, number = line[len(lead) :], [], following
         else:
-            text += f"\n{row}"
-    closing = re.search(r"[ \t]+#+[ \t]*\r?\Z", text) if prefix and "#" in prefix[0] else None
+            breaks.append(("\r\n" if text.endswith("\r") else "\n") + lead)
+            text += f"\n{line[len(lead) :]}"
+    closing = re.search(r"[ \t]+#+[ \t]*\r?\Z", text) if "#" in prefix else None
     end = closing.start() if closing else len(text)
-    yield from make_pieces(_inline(text[:end]), escape, line=number)
+    yield from _passages(text[:end], breaks, number)
     yield text[end:]
+
+
+def _passages(text: str, breaks: list[str], number: int) -> Iterator[Piece]:
+    """Yield the pieces of lines; those of a quote stay lines, as each has its mark."""
+    is_quoted = any(">" in one for one in breaks)
+    return make_pieces(_inline(text), escape, breaks=breaks if is_quoted else (), line=number)
 
 
 def _inline(text: str) -> list[str | Tag]:

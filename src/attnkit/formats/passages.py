@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat
 from typing import Literal, TypeAlias
 
 TagKind: TypeAlias = Literal["open", "close", "point"]
 MAX_DEPTH = 64  #: of nested elements in a passage; the tags of deeper ones are copied
 SPACES = re.compile(r"[ \t\r\n\f]+")
+_SPACE = re.compile(" ")
+_END = re.compile(r"\r?\n")
+_BREAKABLE = re.compile(r" (?![\s>#=|~:<+]|-(?!\w)|\d{1,9}[.)](?:\s|\Z)|\Z)")
+"""A space before text that begins no list, heading or quote in Markdown."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Tag:
         place = 0
         for value in self.values:
             yield self.text[place : value.begin]
-            yield from _trimmed([value.text], value.escape, 1, line + self.text.count("\n", 0, value.begin))
+            yield from _trimmed([value.text], value.escape, line + self.text.count("\n", 0, value.begin))
             place = value.end
         yield self.text[place:]
 
@@ -54,7 +58,8 @@ class Passage:
 
     parts: list[str | Tag]
     escape: Callable[[str], str] = field(default=str, repr=False, compare=False)  #: writes text in the format
-    n_lines: int = 1  #: lines that the passage is broken into
+    breaks: tuple[str, ...] = ()
+    """Its line breaks, each with what the next line begins with, as the ``\\n> `` of a quote; none: a single line."""
     line: int = field(default=1, compare=False)  #: of the document that it begins in, from 1
 
     @property
@@ -65,21 +70,29 @@ class Passage:
     def render(self) -> str:
         """Return the passage as the format writes it."""
         written = [part.text if isinstance(part, Tag) else self.escape(part) for part in self.parts]
-        if self.n_lines == 1:
+        if not self.breaks:
             return "".join(written)
+        n_breaks = len(self.breaks) - _count_ends(part for part in self.parts if isinstance(part, Tag))
         # Lines of equal length, tags not counted, are broken at the nearest spaces.
         spaces, length = list[tuple[int, int, int]](), 0
+        pattern = _BREAKABLE if any(map(str.strip, self.breaks)) else _SPACE
         for place, (part, text) in enumerate(zip(self.parts, written, strict=True)):
-            if not isinstance(part, Tag):
-                spaces += [(length + match.start(), place, match.start()) for match in re.finditer(" ", text)]
-                length += len(text)
-        chosen = set()
-        for line in range(1, self.n_lines):
-            if spaces:
-                chosen.add(min(spaces, key=lambda space: abs(space[0] - length * line / self.n_lines)))
-        for _, place, at in sorted(chosen, reverse=True):
+            if isinstance(part, Tag):
+                continue
+            spaces += [(length + match.start(), place, match.start()) for match in pattern.finditer(text)]
+            if text[-1:] == " " and pattern is _BREAKABLE and _may_begin_line(self.parts[place + 1 : place + 2]):
+                spaces.append((length + len(text) - 1, place, len(text) - 1))
+            length += len(text)
+        first = 0
+        chosen = list[tuple[int, int, int]]()
+        for line in range(1, n_breaks + 1):
+            left = spaces[first : max(first + 1, len(spaces) - n_breaks + line)]  # one for each of the others
+            if left:
+                chosen.append(min(left, key=lambda space: abs(space[0] - length * line / (n_breaks + 1))))
+                first = spaces.index(chosen[-1], first) + 1
+        for _, place, at in reversed(chosen):
             written[place] = written[place][:at] + "\n" + written[place][at + 1 :]
-        return "".join(written)
+        return _write_breaks("".join(written), self.breaks)
 
 
 Piece: TypeAlias = str | Passage
@@ -92,23 +105,53 @@ def render(pieces: Iterable[Piece]) -> str:
 
 
 def make_pieces(
-    parts: Iterable[str | Tag], escape: Callable[[str], str], n_lines: int = 1, *, line: int = 1
+    parts: Iterable[str | Tag], escape: Callable[[str], str], *, breaks: Sequence[str] = (), line: int = 1
 ) -> Iterator[Piece]:
     """Yield balanced passages of ``parts``, which begin in a line of the document.
 
-    Tags without a partner are points, so that they do not cut sentences; those that are too deep are copied.
+    Tags without a partner are points, so that they do not cut sentences; those that are too deep are copied. With
+    ``breaks``, which are those of the document, passages keep their number of lines.
     """
+    pieces = _make_pieces(parts, escape, line)
+    yield from _with_breaks(list(pieces), breaks, line) if breaks else pieces
+
+
+def _make_pieces(parts: Iterable[str | Tag], escape: Callable[[str], str], line: int) -> Iterator[Piece]:
     run: list[str | Tag] = []
     for part, is_matched in _matched(list(parts)):
         if is_matched:
             run.append(part)
         else:
-            yield from _trimmed(run, escape, 1, line)
+            yield from _trimmed(run, escape, line)
             line += _count_ends(run)
             yield from _copied([part], escape, line)
             line += _count_ends([part])
             run = []
-    yield from _trimmed(run, escape, n_lines, line)
+    yield from _trimmed(run, escape, line)
+
+
+def _may_begin_line(parts: Sequence[str | Tag]) -> bool:
+    """Return whether a tag of Markdown, if there is one, begins no block."""
+    return any(isinstance(tag, Tag) and tag.kind != "close" and tag.text[:1] not in ("<", "") for tag in parts)
+
+
+def _with_breaks(pieces: Sequence[Piece], breaks: Sequence[str], first: int) -> Iterator[Piece]:
+    """Yield pieces whose line breaks, in order, are ``breaks``; they begin in line ``first``."""
+    end, ends = first + len(breaks), list[int]()
+    for piece in reversed(pieces):
+        ends.append(end)
+        end = end - piece.count("\n") if isinstance(piece, str) else piece.line
+    begin = first
+    for piece, end in zip(pieces, reversed(ends), strict=True):
+        own = tuple(breaks[begin - first : end - first])
+        yield _write_breaks(piece, own) if isinstance(piece, str) else replace(piece, breaks=own)
+        begin = end
+
+
+def _write_breaks(text: str, breaks: Sequence[str]) -> str:
+    """Return a text whose line breaks, in order, are ``breaks``."""
+    first, *rest = _END.split(text)
+    return first + "".join(chain.from_iterable(zip(chain(breaks, repeat("\n")), rest, strict=False)))
 
 
 def _matched(parts: list[str | Tag]) -> Iterator[tuple[str | Tag, bool]]:
@@ -143,7 +186,7 @@ def _matched(parts: list[str | Tag]) -> Iterator[tuple[str | Tag, bool]]:
         yield replace(part, kind="point") if isinstance(part, Tag) and place in lone else part, place not in single
 
 
-def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], n_lines: int, line: int) -> Iterator[Piece]:
+def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], line: int) -> Iterator[Piece]:
     """Yield a passage with what is around its text, or only copied text."""
     if not Passage(parts).text.strip():
         yield from _copied(parts, escape, line)
@@ -160,7 +203,7 @@ def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], n_lines: int,
     yield from _copied([*parts[:begin], before], escape, line)
     line += _count_ends([*parts[:begin], before])
     passage = [SPACES.sub(" ", part) if isinstance(part, str) else part for part in core]
-    yield Passage(passage, escape, n_lines, line)
+    yield Passage(passage, escape, line=line)
     yield from _copied([after, *parts[end:]], escape, line + _count_ends(core))
 
 

@@ -44,7 +44,7 @@ def _cues(text: str) -> Iterator[Piece]:
                 yield prefix[0] if prefix else ""
                 yield from make_pieces(_parts(line[prefix.end() if prefix else 0 :]), str, line=first + number)
         else:
-            yield from make_pieces(_parts("\n".join(said)), str, len(said), line=first)
+            yield from make_pieces(_parts("\n".join(said)), str, breaks=["\n"] * (len(said) - 1), line=first)
         yield block[len(whole) :]
 
 

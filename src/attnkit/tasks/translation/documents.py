@@ -260,8 +260,8 @@ class DocumentTranslator:
 
 
 def _with_source(passage: Passage) -> TranslatedPassage:
-    source = replace(passage, n_lines=1).render()
-    return TranslatedPassage(passage.parts, passage.escape, passage.n_lines, passage.line, source)
+    source = replace(passage, breaks=()).render()
+    return TranslatedPassage(passage.parts, passage.escape, passage.breaks, passage.line, source)
 
 
 def make_sentences(text: str, found: Sequence[tuple[str, str]]) -> list[TranslatedSentence]:
