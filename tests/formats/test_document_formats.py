@@ -119,6 +119,30 @@ def test_subtitles() -> None:
     assert passages(vtt, "srt") == ["Yes"] and render(parse_document(vtt, "srt", HERE)) == vtt
 
 
+CUES = {
+    "{\\an8}- A man runs.\n- He stops\nhere.": ["A man runs.", "He stops here."],
+    "- A man runs.": ["A man runs."],
+    "<i>- A man</i> runs.\r\n<b>Now</b>.": ["A man{</i>} runs. {<b>}Now{</b>}."],
+    "Who runs?\n{\\an8} – A man.": ["Who runs?", "A man."],
+    "-- and now": ["and now"],
+    "♪ A song\nis sung ♪": ["A song is sung"],
+    "- ♫ A song ♪ is sung ♫": ["A song {♪} is sung"],
+    "# A song #\nis #1": ["A song {#} is #1"],
+    "A - man\nruns": ["A - man runs"],
+    "{\\an8}\n{\\i1}A man{\\i0}\nruns": ["A man{{\\i0}} runs"],
+}
+
+
+@pytest.mark.parametrize("cue", CUES)
+def test_dashes_positions_and_music_signs_of_cues_stay(cue: str) -> None:
+    """What a line begins with is no text of the model's."""
+    text = f"1\n00:00:01,000 --> 00:00:02,000\n{cue}\n\n"
+    assert passages(text, "srt") == CUES[cue]
+    written = render(parse_document(text, "srt", HERE))
+    assert written.split() == text.split() and written.count("\n") == text.count("\n")
+    assert written.count("\r\n") == text.count("\r\n")
+
+
 def test_a_cue_is_broken_into_as_many_lines() -> None:
     text = "1\n00:01,0 --> 00:02,0\none\ntwo three <i>four</i> five\n\n"
     pieces = parse_document(text, "srt", HERE)

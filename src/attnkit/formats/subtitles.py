@@ -10,15 +10,20 @@ from attnkit.formats.passages import Piece, Tag, make_pieces
 
 _TIMES = re.compile(r"(?:\d+:)?\d+:\d+[.,]\d+\s*-->\s*(?:\d+:)?\d+:\d+[.,]\d+")
 _BLANK = re.compile(r"(\r?\n[ \t]*(?:\r?\n[ \t]*)+)")
-_MARKUP = re.compile(r"(</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\})")
-_SPEAKER = re.compile(r"[-–—]\s*")
+_TAG = r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}"
+_MUSIC = r"[♩♪♫♬]+|(?<!\S)#+(?!\S)"  # a number sign alone is one of music, too
+_MARKUP = re.compile(f"({_TAG}|{_MUSIC})")
+_SPEAKER = re.compile(rf"(?:\s|{_TAG}|{_MUSIC})*[-–—]+\s*")
+"""What a line of a speaker begins with; tags and positions may be before the dash."""
 
 
 def parse_subtitles(text: str) -> list[Piece]:
     """Return the pieces of a file of subtitles; numbers and times are copied.
 
-    The lines of a cue are joined to a passage, and its translation is broken into the same number of lines. Each line
-    of a dialogue, marked by dashes, is a passage. Raises ``DataError`` if no line gives times.
+    The lines of a cue are joined to a passage, and its translation is broken into the same number of lines. A line that
+    begins with a dash begins a passage; the dash is copied with what is before it. Positions and music signs stay.
+
+    Raises ``DataError`` if no line gives times.
     """
     if not _TIMES.search(text):
         raise DataError("this file has no times of subtitles", help="an SRT file has 00:00:01,000 --> 00:00:02,500")
@@ -37,14 +42,15 @@ def _cues(text: str) -> Iterator[Piece]:
             continue
         yield "\n".join(lines[: place + 1]) + "\n"
         said, first = lines[place + 1 :], first + place + 1
-        if any(_SPEAKER.match(line.strip()) for line in said[1:]):
-            for number, line in enumerate(said):
-                yield "\n" if number else ""
-                prefix = _SPEAKER.match(line)
-                yield prefix[0] if prefix else ""
-                yield from make_pieces(_parts(line[prefix.end() if prefix else 0 :]), str, line=first + number)
-        else:
-            yield from make_pieces(_parts("\n".join(said)), str, breaks=["\n"] * (len(said) - 1), line=first)
+        begins = [number for number, line in enumerate(said) if number == 0 or _SPEAKER.match(line)]
+        for number, end in zip(begins, [*begins[1:], len(said)], strict=True):
+            yield "\n" if number else ""
+            own = "\n".join(said[number:end])
+            prefix = match[0] if (match := _SPEAKER.match(own)) else ""
+            yield prefix
+            breaks = ["\r\n" if line.endswith("\r") else "\n" for line in said[number : end - 1]]
+            at, breaks = first + number + prefix.count("\n"), breaks[prefix.count("\n") :]
+            yield from make_pieces(_parts(own[len(prefix) :]), str, breaks=breaks, line=at)
         yield block[len(whole) :]
 
 
@@ -52,7 +58,7 @@ def _parts(text: str) -> Iterator[str | Tag]:
     for part in filter(None, _MARKUP.split(text)):
         if not _MARKUP.fullmatch(part):
             yield part
-        elif part[0] == "{" or part[1].isdigit():
+        elif part[0] != "<" or part[1].isdigit():
             yield Tag(part, "point")
         else:
             name = re.split(r"[\s.>]", part.lstrip("</"), maxsplit=1)[0].lower()
