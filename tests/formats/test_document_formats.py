@@ -67,6 +67,32 @@ def test_html(text: str) -> None:
     assert passages(text, "html") == HTML[text]
 
 
+ESCAPED = {
+    "A man sings &lt;b&gt;loud&lt;/b&gt;.": "A man sings {&lt;b&gt;}loud{&lt;/b&gt;}.",
+    "x &lt;a href=\"u?a&amp;b\" title='x y' hidden&gt;y&lt;/a> z": (
+        "x {&lt;a href=\"u?a&amp;b\" title='x y' hidden&gt;}y{&lt;/a>} z"
+    ),
+    "x &lt;i id=&quot;a b&quot;&gt;y&lt;/i&gt; &lt;br/&gt; z": (
+        "x {&lt;i id=&quot;a b&quot;&gt;}y{&lt;/i&gt;} {&lt;br/&gt;} z"
+    ),
+    "use &lt;name&gt; or &#60;b&#x3E;x&#60;/b&#x3E; y": "use {&lt;name&gt;} or {&#60;b&#x3E;}x{&#60;/b&#x3E;} y",
+    "of &amp;lt;b&amp;gt;x&amp;lt;/b&amp;gt; y": "of {&amp;lt;b&amp;gt;}x{&amp;lt;/b&amp;gt;} y",
+    "is 5 &lt; 6 and a &lt;b and c&gt; d": None,
+}
+"""Text, and what is read of it; None: as before."""
+
+
+@pytest.mark.parametrize("text", ESCAPED)
+def test_tags_written_with_entities_are_tags(text: str) -> None:
+    """Formats that decode entities and others alike; an escaped tag is no partner of another."""
+    xliff = f'<xliff><file datatype="html"><trans-unit><source>{text}</source></trans-unit></file></xliff>'
+    assert passages(f"<p>{text}</p>", "html") == passages(xliff, "xliff") == [ESCAPED[text] or html.unescape(text)]
+    assert passages(text, "markdown") == [ESCAPED[text] or text]
+    [line] = [piece for piece in parse_line(text) if isinstance(piece, Passage)]
+    assert shown(line) == (ESCAPED[text] or text) and render(parse_line(text)) == text
+    assert passages("a <b>b &lt;b&gt;c</b> d&lt;/b&gt; e", "html") == ["a {<b>}b {&lt;b&gt;}c{</b>} d{&lt;/b&gt;} e"]
+
+
 MARKDOWN = {
     "# Title #": ["Title"],
     "one\ntwo": ["one two"],
@@ -312,6 +338,8 @@ WORDS += [
     "1. ",
     "\\",
     "$",
+    "&lt;b&gt;",
+    "&lt;/b&gt;",
 ]
 
 
@@ -384,7 +412,27 @@ def test_passages_know_their_line(format: DocumentFormat) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["<a ", "<!--", "<code>", '<a "', "[", "*", "`", "_a", "<b>", "[a](", "$a", "<?", "![", "> ", "|"]
+    "text",
+    [
+        "&lt;a ",
+        "&lt;a x='",
+        "&lt;a x=1 b ",
+        "<a ",
+        "<!--",
+        "<code>",
+        '<a "',
+        "[",
+        "*",
+        "`",
+        "_a",
+        "<b>",
+        "[a](",
+        "$a",
+        "<?",
+        "![",
+        "> ",
+        "|",
+    ],
 )
 @pytest.mark.parametrize("format", ["html", "markdown"])
 def test_hostile_documents_take_linear_time(text: str, format: DocumentFormat) -> None:

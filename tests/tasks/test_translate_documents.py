@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
 import re
@@ -233,6 +234,17 @@ def test_sentences_of_a_passage_are_translated_alone(documents: DocumentTranslat
         assert f"<b>{second}</b>" in text
 
 
+def test_escaped_tags_go_with_their_words_and_stay_balanced(documents: DocumentTranslator) -> None:
+    source = "A &lt;b&gt;B &lt;i&gt;C&lt;/i&gt;&lt;/b&gt; D"
+    page = f"<xliff><trans-unit><source>{source}</source></trans-unit></xliff>"
+    found = render(documents.translate(PARSERS["xliff"](page)))
+    target = found[found.index("<target>") + 8 : found.index("</target>")]
+    assert sorted(re.findall("&lt;.*?&gt;", target)) == sorted(re.findall("&lt;.*?&gt;", source))
+    expat.ParserCreate().Parse(f"<x>{html.unescape(target)}</x>", True)  # well-formed, too, as HTML
+    plain = html.unescape(re.sub("&lt;.*?&gt;", "", target))
+    assert plain == documents._translator.translate(["A B C D"])[0]
+
+
 def call(monkeypatch: pytest.MonkeyPatch, *command: object) -> int:
     monkeypatch.setattr("sys.argv", ["attnkit", *map(str, command)])
     with pytest.raises(SystemExit) as ended:
@@ -372,13 +384,17 @@ class Stub:
 def test_whatever_is_translated_nothing_is_lost(documents: DocumentTranslator, format: Any) -> None:
     rng = random.Random(5)
     pieces = ["dog", "中文", "a.b", "x_y", " ", " ", ". ", " http://a.b/c?d ", " {name} ", " $3.50 ", " 12:30 "]
-    pieces += ["<b>", "</b>", "<i>", "</i>", "<img/>"]
+    pieces += ["<b>", "</b>", "<i>", "</i>", "<img/>", "&lt;b&gt;", "&lt;/b&gt;"]
     stub = Stub(documents._translator, 6)
     for _ in range(400):
         text = "".join(rng.choices(pieces, k=rng.randint(1, 30)))
         source = PARSERS[format](text)
         found = render(DocumentTranslator(stub).translate(source))  # type: ignore[arg-type]
         assert Counter(m[0] for m in MARKUP.finditer(found)) == Counter(m[0] for m in MARKUP.finditer(text)), text
+        assert (found.count("&lt;b&gt;"), found.count("&lt;/b&gt;")) == (
+            text.count("&lt;b&gt;"),
+            text.count("&lt;/b&gt;"),
+        )
         plain = re.sub(r"<.*?>", " ", found)  # no tag may be inside a part
         passages = [piece for piece in source if isinstance(piece, Passage)] if format == "html" else []
         for passage in passages:

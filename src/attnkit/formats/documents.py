@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from attnkit.errors import DataError
-from attnkit.formats.html import MARKUP, html_faults, make_tag, parse_html, set_language
+from attnkit.formats.html import MARKUP, html_faults, make_tag, parse_html, set_language, split_escaped
 from attnkit.formats.markdown import parse_markdown
 from attnkit.formats.passages import Piece, Tag, make_pieces
 from attnkit.formats.subtitles import parse_subtitles
@@ -87,8 +87,8 @@ def parse_line(line: str, number: int = 1) -> list[Piece]:
     parts: list[str | Tag] = []
     place = 0
     for match in MARKUP.finditer(line):
-        parts.append(line[place : match.start()])
+        parts += split_escaped(line[place : match.start()], str)
         parts.append(make_tag(match[0], match["name"], match["end"], match["rest"]))
         place = match.end()
-    parts.append(line[place:])
+    parts += split_escaped(line[place:], str)
     return list(make_pieces([part for part in parts if part], str, line=number))

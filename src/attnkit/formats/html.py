@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from attnkit.formats.attributes import html_values
@@ -37,6 +37,16 @@ _COPIED_ATTRIBUTE = re.compile(
 )
 
 
+_LESS, _GREATER = r"&(?:amp;)?(?:lt|#60|#x3c);", r"(?:&(?:amp;)?(?:gt|#62|#x3e);|>)"
+_QUOTED = "|".join(
+    rf"{mark}(?:(?!{mark}|{_LESS})[^<>])*{mark}" for mark in ('"', "'", "&(?:amp;)?quot;", "&apos;", "&#3[49];")
+)
+_VALUE = rf"\s*=\s*(?:{_QUOTED}|[^\s\"'<>&=]+)"
+ESCAPED_TAG = re.compile(
+    rf"(?i:{_LESS}(?P<end>/)?(?P<name>[A-Za-z][\w:.-]*)"
+    rf"(?P<rest>(?:\s+[\w:.-]+{_VALUE}(?:\s+[\w:.-]+(?:{_VALUE})?)*)?\s*/?){_GREATER})"
+)
+"""A tag in text, written with entities; words behind the name are attributes if the first has a value."""
 _BEGUN = re.compile(r"</?[A-Za-z][\w-]*")
 _LANGUAGE = re.compile(r"((?<=\s)(?:xml:)?lang\s*=\s*[\"']?)([a-z]+(?:-\w+)*)", re.IGNORECASE)
 
@@ -106,6 +116,26 @@ def escape(text: str) -> str:
     return html.escape(text, quote=False)
 
 
+def split_escaped(text: str, read: Callable[[str], str] = html.unescape) -> Iterator[str | Tag]:
+    """Yield text as it is read, and tags that are written with entities, which are kept so.
+
+    >>> [part if isinstance(part, str) else part.text for part in split_escaped("1 &lt; 2 &lt;b&gt;")]
+    ['1 < 2 ', '&lt;b&gt;']
+    """
+    place = 0
+    for match in ESCAPED_TAG.finditer(text):
+        yield read(text[place : match.start()])
+        place = match.end()
+        yield make_escaped_tag(match[0], match["name"], match["end"], match["rest"])
+    yield read(text[place:])
+
+
+def make_escaped_tag(text: str, name: str, end: str | None, rest: str) -> Tag:
+    """Return the tag that ``ESCAPED_TAG`` matched; a tag that is not escaped is no partner of it."""
+    tag = make_tag(text, name, end, rest)
+    return replace(tag, name=f"&{tag.name}")
+
+
 def parse_html(text: str, line: int = 1) -> list[Piece]:
     """Return the pieces of an HTML document, or of a fragment that begins in a line.
 
@@ -121,7 +151,7 @@ def _blocks(text: str, line: int) -> Iterator[Piece]:
     begin = 0  # of the run, which ``line`` is that of
     while match := MARKUP.search(text, place):
         if match.start() > place:
-            run.append(html.unescape(text[place : match.start()]))
+            run += split_escaped(text[place : match.start()])
         place, name = match.end(), (match["name"] or "").lower()
         is_copied = name in _COPIED or _COPIED_ATTRIBUTE.search(match["rest"] or "")
         if name and not match["end"] and name not in unclosed and is_copied:
@@ -141,7 +171,7 @@ def _blocks(text: str, line: int) -> Iterator[Piece]:
             line += text.count("\n", begin, match.start())
             yield from Tag(whole, "point", values=values).pieces(line)
             run, begin, line = [], place, line + whole.count("\n")
-    yield from make_pieces([*run, html.unescape(text[place:])], escape, line=line)
+    yield from make_pieces([*run, *split_escaped(text[place:])], escape, line=line)
 
 
 def make_tag(text: str, name: str | None, end: str | None, rest: str | None) -> Tag:

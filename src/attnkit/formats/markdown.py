@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from attnkit.formats.attributes import html_values, markdown_values
-from attnkit.formats.html import INLINE, MARKUP, make_tag, parse_html
+from attnkit.formats.html import ESCAPED_TAG, INLINE, MARKUP, make_escaped_tag, make_tag, parse_html
 from attnkit.formats.passages import Piece, Tag, make_pieces
 
 _FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*\Z)|~{3,})")
@@ -28,12 +28,13 @@ _TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\
 _DEFINITION = re.compile(r" {0,3}\[[^\]\^][^\]]*\]:[ \t]*\S")
 _HTML_BLOCK = re.compile(r" {0,3}<(?:!|\?|/?[A-Za-z][\w-]*[\s/>])")
 _HTML = re.sub("[?]P<(end|name|rest)>", r"?P<html_\1>", MARKUP.pattern)
+_ENTITIES = re.sub("[?]P<(end|name|rest)>", r"?P<entities_\1>", ESCAPED_TAG.pattern)
 _INLINE = re.compile(
     r"\\(?P<escaped>[!-/:-@\[-`{-~])"
     r"|(?P<code>(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))"
     r"|(?P<math>\$\$[^$]+\$\$|\$[^\s$](?:[^$\n]*[^\s$])?\$(?!\d))"
     r"|(?P<auto><(?:[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*|[\w.+-]+@[\w.-]+)>)"
-    rf"|(?P<html>{_HTML})"
+    rf"|(?P<html>{_HTML})|(?P<entities>{_ENTITIES})"
     r"|(?P<footnote>\[\^[^\]\s]+\])"
     r"|(?P<image>!\[[^\]\[]*\](?:\([^()\s]*(?:[ \t]+\"[^\"]*\")?\)|\[[^\]]*\]))"
     r"|(?P<close>\](?:\((?:<[^<>]*>|[^()\s]*(?:\([^()]*\)[^()\s]*)*)(?:\s+(?:\"[^\"]*\"|'[^']*'))?\)|\[[^\]\[]*\]))"
@@ -267,6 +268,9 @@ def _inline(text: str) -> list[str | Tag]:
             tag = make_tag(whole, match["html_name"], match["html_end"], match["html_rest"])
             values = html_values(whole, tag.name) if tag.name and not match["html_end"] else ()
             parts.append(replace(tag, values=values))
+        elif match["entities"]:
+            own = (match[f"entities_{group}"] for group in ("name", "end", "rest"))
+            parts.append(make_escaped_tag(whole, *own))
         elif match["close"]:
             begin = next((i for i in range(len(opened) - 1, -1, -1) if opened[i][1] == "["), None)
             if begin is None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator
 from xml.parsers import expat
 
 from attnkit.errors import DataError
-from attnkit.formats.html import MARKUP, element_end, escape
+from attnkit.formats.html import MARKUP, element_end, escape, split_escaped
 from attnkit.formats.passages import Piece, Tag, make_pieces
 
 _PAIRED = frozenset(["g", "mrk", "pc"])  # all other inline elements stand for something that is not text
@@ -116,7 +115,7 @@ def _source(content: str, is_preserved: bool, number: int) -> Iterator[Piece]:
     parts: list[str | Tag] = []
     place = 0
     while match := MARKUP.search(content, place):
-        parts.append(html.unescape(content[place : match.start()]))
+        parts += split_escaped(content[place : match.start()])
         place, name = match.end(), _local(match["name"] or "")
         if match["end"]:
             parts.append(Tag(match[0], "close", name))
@@ -125,7 +124,7 @@ def _source(content: str, is_preserved: bool, number: int) -> Iterator[Piece]:
         else:
             place = (element_end(content, match) if name else 0) or place
             parts.append(Tag(content[match.start() : place], "point", name))
-    parts.append(html.unescape(content[place:]))
+    parts += split_escaped(content[place:])
     run: list[str | Tag] = []
     for part in parts:
         lines = part.split("\n") if is_preserved and isinstance(part, str) else [part]
