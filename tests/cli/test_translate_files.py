@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import lzma
 import os
 import random
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -56,6 +58,17 @@ def shards(workshop: Any, tmp_path: Path) -> Path:
     return folder
 
 
+def interrupted(real: Callable[..., None], share: float, draw: random.Random) -> Callable[..., None]:
+    def run(*arguments: Any) -> None:
+        if draw.random() < share:  # before a write
+            raise KeyboardInterrupt
+        real(*arguments)
+        if draw.random() < share:  # after it
+            raise KeyboardInterrupt
+
+    return run
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
@@ -85,20 +98,10 @@ def test_a_killed_job_of_files_resumes_and_is_the_same(
     draw, n_kills = random.Random(1), 0
     real_append, real_move, real_write = atomic.append_bytes, atomic.move, atomic.write_text
 
-    def interrupted(real: Callable[..., None], share: float) -> Callable[..., None]:
-        def run(*arguments: Any) -> None:
-            if draw.random() < share:  # before a write
-                raise KeyboardInterrupt
-            real(*arguments)
-            if draw.random() < share:  # after it
-                raise KeyboardInterrupt
-
-        return run
-
     with monkeypatch.context() as patch:
-        patch.setattr("attnkit.io.atomic.append_bytes", interrupted(real_append, 0.1))
-        patch.setattr("attnkit.io.atomic.move", interrupted(real_move, 0.3))
-        patch.setattr("attnkit.io.atomic.write_text", interrupted(real_write, 0.1))
+        patch.setattr("attnkit.io.atomic.append_bytes", interrupted(real_append, 0.1, draw))
+        patch.setattr("attnkit.io.atomic.move", interrupted(real_move, 0.3, draw))
+        patch.setattr("attnkit.io.atomic.write_text", interrupted(real_write, 0.1, draw))
         while call(patch, *command, tmp_path / "killed"):
             n_kills += 1
             assert n_kills < 200
@@ -169,13 +172,117 @@ def test_names_are_checked_before_the_work(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-@pytest.mark.parametrize("option", ["--format=html", "--target-prefix=x"])
 def test_options_of_one_file_are_refused(
-    trained: Path, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, option: str
+    trained: Path, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    assert call(monkeypatch, "translate", trained, "-i", shards, "-o", tmp_path / "out", option) == 2
+    assert call(monkeypatch, "translate", trained, "-i", shards, "-o", tmp_path / "out", "--target-prefix=x") == 2
     assert "cannot be combined with several files" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+DOCUMENTS = {
+    "html": ("a.html", '<html lang="en"><p>{} <b>{}</b>: http://a.b/c</p><p>&lt;b&gt;{}&lt;/b&gt;</p>'),
+    "markdown": ("a.md", "# {}\n\nas *{}* wrote:\n> {}\n> {{name}}\n"),
+    "xliff": ("a.xlf", "<xliff><trans-unit><source>{} <g>{}</g> {}</source></trans-unit></xliff>"),
+    "srt": ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\n{{\\an8}}- {} <i>{}</i>\n- {}\n"),
+}
+
+
+@pytest.fixture
+def site(workshop: Any, tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that makes a folder of five documents of a format: one compressed, one without text."""
+    lines = workshop.file("test.src").read_text().split("\n")[:-1]
+
+    def make(format: str) -> Path:
+        folder = tmp_path / f"site-{format}"
+        (folder / "sub").mkdir(parents=True)
+        name, form = DOCUMENTS[format]
+        for i in range(4):
+            text = "\n\n".join(
+                form.format(*lines[i + k : i + k + 3]) for k in range(i % 2 + 1 if format != "xliff" else 1)
+            )
+            (folder / f"{i}{name}").write_text(text)
+        whole = folder / f"3{name}"
+        (folder / f"{whole.name}.gz").write_bytes(gzip.compress(whole.read_bytes()))
+        whole.write_text(form.format("", "", "") if format != "srt" else "1\n00:00:01,000 --> 00:00:02,000\n\n")
+        (folder / ".hidden").write_text("\0")
+        (folder / "sub" / name).write_text("not translated")
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("format", DOCUMENTS)
+def test_each_document_of_a_folder_is_translated_as_alone(
+    trained: Path,
+    site: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    format: str,
+) -> None:
+    folder, out, name = site(format), tmp_path / "new" / "out", DOCUMENTS[format][0]
+    (tmp_path / "terms").write_text("1\t7\n")
+    more = ["--format", format, "--device", "cpu", "--max-length", "6", "--glossary", tmp_path / "terms"]
+    assert call(monkeypatch, "translate", trained, "-i", folder, "-o", out, *more) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(rf"5 files, \d+ passages translated, .* in {re.escape(str(out))}", said)
+    assert "read as" not in said and list(contents(out)) == [f"{i}{name}" for i in range(4)] + [f"3{name}.gz"]
+    for one in contents(out):
+        assert call(monkeypatch, "translate", trained, "-i", folder / one, "-o", tmp_path / one, *more) == 0
+        assert (tmp_path / one).read_bytes() == (out / one).read_bytes() != b""
+    capsys.readouterr()
+    assert (
+        call(monkeypatch, "translate", trained, "-i", f"{folder}/[01]*", "-o", tmp_path / "two", *more, "--json") == 0
+    )
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert list(dict.fromkeys(one["file"] for one in found)) == [f"{folder}/0{name}", f"{folder}/1{name}"]
+    for one in found:
+        assert one["translations"][0]["text"] in (tmp_path / "two" / Path(one["file"]).name).read_text()
+    assert contents(tmp_path / "two") == {one: contents(out)[one] for one in (f"0{name}", f"1{name}")}
+
+
+@pytest.mark.parametrize("format", DOCUMENTS)
+def test_a_killed_job_of_documents_resumes_and_translates_none_twice(
+    trained: Path, site: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    """At each moment a document is whole under its name, or not there; finished ones are not touched again."""
+    folder, draw = site(format), random.Random(format)
+    command = ["translate", trained, "-i", folder, "--format", format, "--device", "cpu", "--max-length", "6"]
+    command += ["--resume", "-o"]
+    assert call(monkeypatch, *command, tmp_path / "whole") == 0
+    whole, out, n_kills = contents(tmp_path / "whole"), tmp_path / "killed", 0
+    times: dict[str, int] = {}
+    with monkeypatch.context() as patch:
+        for name, share in (("append_bytes", 0.15), ("move", 0.2), ("write_text", 0.1)):
+            patch.setattr(f"attnkit.io.atomic.{name}", interrupted(getattr(atomic, name), share, draw))
+        while call(patch, *command, out):
+            n_kills += 1
+            assert n_kills < 200
+            done = {path.name: path for path in out.iterdir() if path.name in whole}
+            assert {name: path.read_bytes() for name, path in done.items()} == {name: whole[name] for name in done}
+            for name, path in done.items():
+                assert times.setdefault(name, path.stat().st_mtime_ns) == path.stat().st_mtime_ns
+    assert n_kills > 3 and contents(out) == whole
+
+
+def test_documents_are_checked_before_the_work(
+    trained: Path, site: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder, out = site("html"), tmp_path / "out"
+    command = ["translate", trained, "--format", "html", "--device", "cpu", "--resume", "-o", out, "-i"]
+    (folder / "logo.png").write_bytes(b"\x89PNG\xff")
+    assert call(monkeypatch, *command, folder) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "logo.png:1" in said and not out.exists()
+    (folder / "logo.png").unlink()
+    (folder / "x.css").write_text("p { color: red }\n<b>")
+    assert call(monkeypatch, *command, folder) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "read as html whatever the suffix says: x.css; a pattern such as" in said
+    assert f"{folder / 'x.css'}: 1 tag is without a partner" in said and (out / "x.css").is_file()
+    assert call(monkeypatch, *command, f"{folder}/*.html", "--json") == 2
+    assert "--json cannot be combined with --resume of documents" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", [*READERS, ".zst"])

@@ -86,6 +86,7 @@ def command(
       attnkit translate run -i test.en -o test.de --resume
       attnkit translate run -i 'shards/*.en' -o out --resume
       attnkit translate run -i page.html -o page.de.html --format html
+      attnkit translate run -i 'site/*.html' -o out --format html --resume
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --adapter lora-run
       attnkit translate both -i test.en --tgt-lang de
@@ -137,12 +138,17 @@ def command(
         suppress=suppress,
         glossary=glossary,
     )
+    sources = find_inputs(source)
     if request.format is not None or protect:
-        refused = ["resume", "target_prefix", "replace_unknowns", "return_scores", "return_token_scores"]
+        refused = ["target_prefix", "replace_unknowns", "return_scores", "return_token_scores"]
         refused += ["return_attention", "return_confidence"]
-        refuse_options(given, format, refused if request.format is None else [*refused, "protect"])
-    if (sources := find_inputs(source)) is not None:
-        refuse_options(given, "several files", ["target_prefix"] + ["format"] * (request.format is not None))
+        if request.format is not None:
+            refused += ["protect", *(["resume"] if sources is None else [])]
+        refuse_options(given, format, refused)
+    if sources is not None:
+        refuse_options(given, "several files", ["target_prefix"])
+        if request.format is not None and resume:
+            refuse_options(given, "--resume of documents", ["json"])
         from attnkit.cli._translate_files import write_files
 
         write_files(request, sources, pair_outputs(sources, output), resume)
@@ -204,7 +210,7 @@ def refuse_options(given: dict[str, object], format: str, refused: list[str]) ->
     several = [name for name in ("num_hypotheses",) if given.get(name, 1) != 1 and format != "several files"]
     for name in [name for name in refused if given.get(name)] + several:
         option = f"--{name.replace('_', '-')}"
-        with_what = {"text": "--protect", "several files": format}.get(format, f"--format {format}")
+        with_what = "--protect" if format == "text" else format if " " in format else f"--format {format}"
         raise UsageError(f"{option} cannot be combined with {with_what}", where=option, help=f"remove {option}")
 
 
@@ -220,10 +226,15 @@ def suggest_format(input: Path) -> None:
 
 def write_document(request: TranslateRequest, output: Path | None) -> None:
     """Translate a document and write it as a whole; JSON goes to standard output."""
+    from attnkit.formats.documents import parse_document, read_document
     from attnkit.io import atomic
     from attnkit.progress import console
-    from attnkit.tasks.translation.stream import translate_document
+    from attnkit.tasks.translation.signs import DocumentCounts
+    from attnkit.tasks.translation.stream import load_translator, translate_document
 
+    assert request.format is not None
+    source, counts = read_document(request.source), DocumentCounts()
+    parse_document(source, request.format, request.source)  # before a model is loaded
     written = nullcontext() if request.as_json and output is None else atomic.open_output(output)
     with written as stream, console.StatusLine(plain_every=60.0) as status:
 
@@ -231,16 +242,11 @@ def write_document(request: TranslateRequest, output: Path | None) -> None:
             if n_done < n_passages:
                 status.update(f"{n_done:,} of {n_passages:,} passages")
 
-        text, lines, counts = translate_document(request, status.warn, follow)
+        opened = load_translator(request, status.warn)
+        text, lines = translate_document(opened, request, source, follow, counts)
         if stream is not None:
             stream.write(text)
-        passages = "passage" if counts.n_passages == 1 else "passages"
-        tags = "tag" if counts.n_tags == 1 else "tags"
-        said = f"{counts.n_passages:,} {passages} translated, {counts.n_tags:,} {tags} placed"
-        if counts.n_protected:
-            parts = "part" if counts.n_protected == 1 else "parts"
-            said += f", {counts.n_protected:,} protected {parts} kept ({counts.n_restored:,} put back)"
-        status.say(said)
+        status.say(counts.as_text())
         for note in counts.notes:
             status.warn(note)
         for message in counts.signs.messages(protects=True):

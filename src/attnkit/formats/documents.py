@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from attnkit.formats.html import MARKUP, html_faults, make_tag, parse_html, set_
 from attnkit.formats.markdown import parse_markdown
 from attnkit.formats.passages import Piece, Tag, make_pieces
 from attnkit.formats.subtitles import parse_subtitles
-from attnkit.formats.suffixes import DocumentFormat
+from attnkit.formats.suffixes import SUFFIXES, DocumentFormat
 from attnkit.formats.xliff import count_kept, parse_xliff, set_target_language
-from attnkit.text.files import BOM, LineCounts, undecodable
+from attnkit.text.files import BOM, LineCounts, suffix_of, undecodable
 from attnkit.text.lines import opened
 
 MAX_BYTES = 1 << 26  #: of a document
@@ -53,6 +53,11 @@ def parse_document(text: str, format: DocumentFormat, path: Path) -> list[Piece]
     except DataError as error:
         place = error.where.removeprefix("line ") if error.where else ""
         raise DataError(error.what, where=f"{path}:{place}" if place else str(path), help=error.help) from error
+
+
+def find_others(paths: Iterable[Path], format: DocumentFormat) -> list[Path]:
+    """Return the files whose names do not suggest a format."""
+    return [path for path in paths if SUFFIXES.get(suffix_of(path)) != format]
 
 
 def with_language(text: str, format: DocumentFormat, language: str) -> str:

@@ -117,7 +117,7 @@ def escape(text: str) -> str:
 
 
 def split_escaped(text: str, read: Callable[[str], str] = html.unescape) -> Iterator[str | Tag]:
-    """Yield text as it is read, and tags that are written with entities, which are kept so.
+    """Yield text as it is read, and the tags that are written with entities.
 
     >>> [part if isinstance(part, str) else part.text for part in split_escaped("1 &lt; 2 &lt;b&gt;")]
     ['1 < 2 ', '&lt;b&gt;']
@@ -131,7 +131,7 @@ def split_escaped(text: str, read: Callable[[str], str] = html.unescape) -> Iter
 
 
 def make_escaped_tag(text: str, name: str, end: str | None, rest: str) -> Tag:
-    """Return the tag that ``ESCAPED_TAG`` matched; a tag that is not escaped is no partner of it."""
+    """Return the tag that ``ESCAPED_TAG`` matched; its partners are escaped, too."""
     tag = make_tag(text, name, end, rest)
     return replace(tag, name=f"&{tag.name}")
 

@@ -140,7 +140,7 @@ def _match_prefix(pattern: re.Pattern[str], line: str) -> str:
 
 
 def _fence_end(lines: list[str], place: int, fence: str) -> int:
-    """Return the end of a block of code, which may end with the quote or item it is in."""
+    """Return the end of a block of code, at the latest that of its quote or item."""
     containers = _find_containers(lines[place]).inner()
     for i in range(place + 1, len(lines)):
         n_matched, n_quotes, _ = containers.match(lines[i])
@@ -189,7 +189,7 @@ class _Containers(NamedTuple):
 
 
 def _find_containers(line: str) -> _Containers:
-    """Return the containers that a line begins with.
+    """Return the containers at the beginning of a line.
 
     >>> _find_containers("> - 1. dog").widths, _find_containers("  > dog").widths
     ([0, 2, 3], [2, 0])
@@ -226,7 +226,7 @@ def _table(rows: list[str], line: int) -> Iterator[Piece]:
 
 
 def _paragraph(lines: list[str], containers: _Containers, number: int) -> Iterator[Piece]:
-    """Yield the pieces of a paragraph in containers; lines are joined but for hard breaks."""
+    """Yield the pieces of a paragraph; lines are joined but for hard breaks."""
     if not lines:
         return
     prefix = _match_prefix(_PREFIX, lines[0])

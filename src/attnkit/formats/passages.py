@@ -59,7 +59,7 @@ class Passage:
     parts: list[str | Tag]
     escape: Callable[[str], str] = field(default=str, repr=False, compare=False)  #: writes text in the format
     breaks: tuple[str, ...] = ()
-    """Its line breaks, each with what the next line begins with, as the ``\\n> `` of a quote; none: a single line."""
+    """Its line breaks, each with the marks of the next line, as the ``\\n> `` of a quote; none: a single line."""
     line: int = field(default=1, compare=False)  #: of the document that it begins in, from 1
 
     @property
@@ -136,7 +136,7 @@ def _may_begin_line(parts: Sequence[str | Tag]) -> bool:
 
 
 def _with_breaks(pieces: Sequence[Piece], breaks: Sequence[str], first: int) -> Iterator[Piece]:
-    """Yield pieces whose line breaks, in order, are ``breaks``; they begin in line ``first``."""
+    """Yield pieces, from line ``first`` on, whose line breaks are ``breaks``."""
     end, ends = first + len(breaks), list[int]()
     for piece in reversed(pieces):
         ends.append(end)

@@ -14,14 +14,14 @@ _TAG = r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}"
 _MUSIC = r"[♩♪♫♬]+|(?<!\S)#+(?!\S)"  # a number sign alone is one of music, too
 _MARKUP = re.compile(f"({_TAG}|{_MUSIC})")
 _SPEAKER = re.compile(rf"(?:\s|{_TAG}|{_MUSIC})*[-–—]+\s*")
-"""What a line of a speaker begins with; tags and positions may be before the dash."""
+"""Beginning of a line of a speaker; tags and positions may be before the dash."""
 
 
 def parse_subtitles(text: str) -> list[Piece]:
     """Return the pieces of a file of subtitles; numbers and times are copied.
 
-    The lines of a cue are joined to a passage, and its translation is broken into the same number of lines. A line that
-    begins with a dash begins a passage; the dash is copied with what is before it. Positions and music signs stay.
+    The lines of a cue are joined to a passage, and its translation is broken into the same number of lines. A dash
+    at the beginning of a line begins a passage; it is copied with what is before it. Positions and music signs stay.
 
     Raises ``DataError`` if no line gives times.
     """

@@ -19,7 +19,7 @@ from attnkit.formats.passages import Passage, Piece, Tag, render
 from attnkit.io.plain_data import PlainResult
 from attnkit.tasks.translation.placement import Marked, find_words, place_tags, take_tags
 from attnkit.tasks.translation.segmenting import join_segments
-from attnkit.tasks.translation.signs import Sign, SignCounts, in_order
+from attnkit.tasks.translation.signs import DocumentCounts, Sign, in_order
 from attnkit.tasks.translation.terminology import TermUse
 from attnkit.tasks.translation.translated_line import TranslatedLine, confidence_of
 from attnkit.tasks.translation.translator import TranslationPipeline
@@ -27,18 +27,6 @@ from attnkit.tasks.translation.word_links import Anchor, word_anchors
 from attnkit.text.protected import Protected, find_protected, lost_parts
 
 _PASSAGES = 1024  # translated together
-
-
-@dataclass
-class DocumentCounts:
-    """What happened to the passages of a document."""
-
-    signs: SignCounts = field(default_factory=SignCounts)  #: of sentences
-    n_passages: int = 0
-    n_tags: int = 0
-    n_protected: int = 0  #: parts that had to be kept
-    n_restored: int = 0  #: protected parts that the model lost, and that were put back
-    notes: list[str] = field(default_factory=list)  #: what a reader should know of the document
 
 
 @dataclass
@@ -131,9 +119,9 @@ class DocumentTranslator:
         translator: TranslationPipeline,
         config: SearchConfig | None = None,
         batching: Batching | None = None,
-        signs: SignCounts | None = None,
+        counts: DocumentCounts | None = None,
     ) -> None:
-        """Take a translator and its settings.
+        """Take a translator and its settings; ``counts`` may be those of documents before.
 
         A run without statistics of its training text translates sentence by sentence.
         """
@@ -141,7 +129,7 @@ class DocumentTranslator:
         self._translator, self._batching = translator, batching
         self._config = config.model_copy(update={"num_hypotheses": 1})
         self._has_attention = all(run.config.model.has_attention for run in translator.runs)
-        self.counts = DocumentCounts(signs or SignCounts())
+        self.counts = counts or DocumentCounts()
         self._segmenter = copy(translator.segmenter)
         self._segmenter.tell = lambda text: None  # a passage is not a line, and has sentences
         if translator.runs[0].source_statistics is None and self._segmenter.policy == "auto":

@@ -183,3 +183,24 @@ class SignCounts:
                 place = f" ({'first ' * (n > 1)}in {self.first[sign]})" if sign in self.first else ""
                 parts.append(f"{n:,} {text.replace('their', 'its') if n == 1 else text}{place}")
         return f"{self.n_flagged:,} of {self.n_lines:,} {unit} may be wrong: {', '.join(parts)}"
+
+
+@dataclass
+class DocumentCounts:
+    """What happened to the passages of a document."""
+
+    signs: SignCounts = field(default_factory=SignCounts)  #: of sentences
+    n_passages: int = 0
+    n_tags: int = 0
+    n_protected: int = 0  #: parts that had to be kept
+    n_restored: int = 0  #: protected parts that the model lost, and that were put back
+    notes: list[str] = field(default_factory=list)  #: what a reader should know of the document
+
+    def as_text(self) -> str:
+        """Return a summary."""
+        passages, tags = "passage" if self.n_passages == 1 else "passages", "tag" if self.n_tags == 1 else "tags"
+        text = f"{self.n_passages:,} {passages} translated, {self.n_tags:,} {tags} placed"
+        if self.n_protected:
+            parts = "part" if self.n_protected == 1 else "parts"
+            text += f", {self.n_protected:,} protected {parts} kept ({self.n_restored:,} put back)"
+        return text

@@ -18,7 +18,7 @@ from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
-from attnkit.tasks.translation.signs import SignCounts
+from attnkit.tasks.translation.signs import DocumentCounts, SignCounts
 from attnkit.tasks.translation.translated_line import TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.files import STDIN
@@ -27,7 +27,7 @@ from attnkit.text.lines import read_line_batches, read_lines
 if TYPE_CHECKING:
     from attnkit.formats.passages import Piece
     from attnkit.formats.suffixes import DocumentFormat
-    from attnkit.tasks.translation.documents import DocumentCounts, PassageTranslation
+    from attnkit.tasks.translation.documents import PassageTranslation
 
 Item = TypeVar("Item")
 
@@ -162,7 +162,8 @@ def translate_source(
         from attnkit.formats.passages import render
         from attnkit.tasks.translation.documents import DocumentTranslator
 
-        documents = DocumentTranslator(translator, job.config, request.batching, counts)
+        counts = counts or SignCounts()
+        documents = DocumentTranslator(translator, job.config, request.batching, DocumentCounts(counts))
         broken: list[int] = []
         for window in windows:
             pieces = chain.from_iterable([*parse_line(line, k), "\n"] for k, line in enumerate(window, n_done + 1))
@@ -176,7 +177,8 @@ def translate_source(
             progress(n_done)
         if broken:
             many = "1 line has" if len(broken) == 1 else f"{len(broken):,} lines have"
-            tell(f"{many} tags without a partner, kept as they are (first in line {broken[0]:,})")
+            place = f"line {broken[0]:,}" if counts.source is None else f"{counts.source}:{broken[0]}"
+            tell(f"{many} tags without a partner, kept as they are (first in {place})")
         return
     for found in translator.translate_windows(windows, job, request.batching, prefixes, where, request.skip):
         translations = list(found)
@@ -190,36 +192,39 @@ def translate_source(
 
 
 def translate_document(
-    request: TranslateRequest, tell: Callable[[str], None], progress: Callable[[int, int], None]
-) -> tuple[str, list[str], DocumentCounts]:
+    opened: tuple[TranslationPipeline, SearchJob],
+    request: TranslateRequest,
+    source: str,
+    progress: Callable[[int, int], None],
+    counts: DocumentCounts,
+) -> tuple[str, list[str]]:
     """Return a translated document and, for ``as_json``, the JSON of its passages.
 
-    ``progress`` receives the number of passages translated and that of all.
+    ``source`` is its text, ``progress`` receives the number of passages translated and that of all.
 
-    Raises ``DataError`` if the document is not of its format, not UTF-8 or too large.
+    Raises ``DataError`` if the document is not of its format.
     """
-    from attnkit.formats.documents import describe, parse_document, read_document, with_language
+    from attnkit.formats.documents import describe, parse_document, with_language
     from attnkit.formats.passages import Passage, render
     from attnkit.tasks.translation.documents import DocumentTranslator, TranslatedPassage
 
     assert request.format is not None
-    source = read_document(request.source)
-    pieces = parse_document(source, request.format, request.source)
-    translator, _, job = open_translator(request, tell, lambda n_lines: None)
+    translator, job = opened
     known = translator.runs[0].config.data.target_languages
     if (language := request.tgt_lang or (known[0] if len(known) == 1 else None)) is not None:
         source = with_language(source, request.format, language.replace("_", "-"))
-        pieces = parse_document(source, request.format, request.source)
-    n_passages = sum(isinstance(piece, Passage) for piece in pieces)
-    documents = DocumentTranslator(translator, job.config, request.batching)
-    documents.counts.notes = describe(source, request.format)
+    pieces = parse_document(source, request.format, request.source)
+    n_passages, n_before = sum(isinstance(piece, Passage) for piece in pieces), counts.n_passages
+    place = "" if counts.signs.source is None else f"{request.source}: "
+    counts.notes += [f"{place}{note}" for note in describe(source, request.format)]
+    documents = DocumentTranslator(translator, job.config, request.batching, counts)
     text, lines = list[str](), list[str]()
-    for piece in documents.translate(pieces, lambda n: progress(n, n_passages)):
+    for piece in documents.translate(pieces, lambda n: progress(n - n_before, n_passages)):
         text.append(render([piece]))
         if request.as_json and isinstance(piece, TranslatedPassage):
             for one in piece.described():  # attention is not kept
                 lines.append(passage_json({"line": one.line, "passage": len(lines) + 1}, one, request))
-    return "".join(text), lines, documents.counts
+    return "".join(text), lines
 
 
 def protected_lines(
