@@ -121,3 +121,16 @@ def test_deep_quotes_and_lists_take_linear_time(line: str) -> None:
     began = time.process_time()
     assert re.sub(r"\s", "", render(parse_markdown(f"{line}\n{line}\n"))) == re.sub(r"\s", "", f"{line}{line}")
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    "line", ["> a dog runs\n", "> ![a](b) c\n", "a dog\n", "> ```\n- ```\n", "> | a\n", "- a\n  > b\n"]
+)
+def test_long_paragraphs_take_linear_time(line: str) -> None:
+    def seconds(n: int) -> float:
+        began = time.process_time()
+        render(parse_markdown(line * n))
+        return time.process_time() - began
+
+    seconds(100)
+    assert seconds(10_000) < 30 * seconds(1000) + 0.5  # quadratic would be 100 times

@@ -232,16 +232,19 @@ def _paragraph(lines: list[str], containers: _Containers, number: int) -> Iterat
     prefix = _match_prefix(_PREFIX, lines[0])
     yield prefix
     text, breaks = lines[0][len(prefix) :], list[str]()
+    row = text  # the last one
     for following, line in enumerate(lines[1:], number + 1):
         n_quotes = containers.match(line)[1]
         lead = _match_prefix(re.compile(rf"(?:[ \t]*>){{{n_quotes}}}[ \t]*"), line)
-        if hard := re.search(r"(?: {2,}|\\)\r?\Z", text):
-            yield from _passages(text[: hard.start()], breaks, number)
+        hard = re.search(r"(?: {2,}|\\)\r?\Z", row)
+        row = line[len(lead) :]
+        if hard:
+            yield from _passages(text[: len(text) - len(hard[0])], breaks, number)
             yield f"{hard[0]}\n{lead}"
-            text, breaks, number = line[len(lead) :], [], following
+            text, breaks, number = row, [], following
         else:
             breaks.append(("\r\n" if text.endswith("\r") else "\n") + lead)
-            text += f"\n{line[len(lead) :]}"
+            text += f"\n{row}"
     closing = re.search(r"[ \t]+#+[ \t]*\r?\Z", text) if "#" in prefix else None
     end = closing.start() if closing else len(text)
     yield from _passages(text[:end], breaks, number)

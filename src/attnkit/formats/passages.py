@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,16 +84,16 @@ class Passage:
             if text[-1:] == " " and pattern is _BREAKABLE and _may_begin_line(self.parts[place + 1 : place + 2]):
                 spaces.append((length + len(text) - 1, place, len(text) - 1))
             length += len(text)
-        first = 0
-        chosen = list[tuple[int, int, int]]()
-        for line in range(1, n_breaks + 1):
-            left = spaces[first : max(first + 1, len(spaces) - n_breaks + line)]  # one for each of the others
-            if left:
-                chosen.append(min(left, key=lambda space: abs(space[0] - length * line / (n_breaks + 1))))
-                first = spaces.index(chosen[-1], first) + 1
-        for _, place, at in reversed(chosen):
-            written[place] = written[place][:at] + "\n" + written[place][at + 1 :]
-        return _write_breaks("".join(written), self.breaks)
+        offsets, first = [offset for offset, _, _ in spaces], 0
+        lines = [list(text) for text in written]
+        for line in range(1, min(n_breaks, len(spaces)) + 1):
+            wanted, end = length * line / (n_breaks + 1), max(first + 1, len(spaces) - n_breaks + line)
+            number = bisect_left(offsets, wanted, first, end)  # the spaces behind ``end`` are for other breaks
+            near = range(max(first, number - 1), min(end, number + 1))
+            first = min(near, key=lambda k: abs(offsets[k] - wanted)) + 1
+            _, place, at = spaces[first - 1]
+            lines[place][at] = "\n"
+        return _write_breaks("".join(map("".join, lines)), self.breaks)
 
 
 Piece: TypeAlias = str | Passage
