@@ -13,6 +13,7 @@ from test_compiled_search import BASE, compile_model, make_model
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import NOTHING
 from attnkit.decoding.stopping import StopFlags
+from attnkit.engine.search_backend import LineSegment, SearchJob, WholeSearch, search_parts
 from attnkit.kernels.jit import is_available
 from attnkit.models.config import TransformerConfig
 
@@ -45,6 +46,35 @@ def test_a_search_without_end_is_stopped_and_others_keep_their_results(beam_size
     assert [found[i] for i in others] == [expected[i] for i in others]
     # The memory that it has used is as good as new.
     assert searcher.search(sources, [20] * 60, settings) == expected
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_sentences_are_reported_as_they_are_done(beam_size: int, n_threads: int) -> None:
+    settings = SearchConfig(beam_size=beam_size, min_length=LONG - 1)
+    sources = [[3 + (i * j) % 60 for j in range(1, 5 + i % 7)] for i in range(60)]
+    endless = (0, 30)  # fewer than a thread works on
+    flags, counts = StopFlags(60), list[int]()
+
+    def note(n_done: int) -> None:
+        counts.append(n_done)
+        if n_done == 58:  # all that end by themselves: nothing else ends this search
+            flags.set_all()
+
+    most = [LONG if i in endless else 20 for i in range(60)]
+    engine(n_threads).search(sources, most, settings, flags.check(range(60)), note)
+    assert counts[0] == 0 and 58 in counts and counts == sorted(counts)
+
+
+def test_segments_of_earlier_windows_count() -> None:
+    searcher, settings = engine(1), SearchConfig(beam_size=1, max_length=20)
+    parts = [LineSegment(i, 0, [3 + i, 5 + i], []) for i in range(20)]
+    counts: list[int] = []
+    batches = [range(first, first + 5) for first in range(0, 20, 5)]
+    found = search_parts(WholeSearch(searcher, 10), parts, batches, SearchJob(settings), counts.append)
+    assert counts == sorted(counts) and counts[-1] == 20 and all(found)
+    # Each window starts with what came before it, and its loops have nothing done yet.
+    assert counts.count(0) >= 3 and counts.count(10) >= 3
 
 
 def test_sentences_that_wait_are_not_begun_when_all_are_stopped() -> None:

@@ -8,6 +8,7 @@ import random
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -15,13 +16,15 @@ from xml.parsers import expat
 import pytest
 
 from attnkit.cli.main import main
+from attnkit.data.loader import Batching
 from attnkit.engine.seq2seq import LocalSearch
 from attnkit.formats.documents import PARSERS, parse_line
 from attnkit.formats.html import MARKUP
 from attnkit.formats.passages import Passage, Tag, render
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.placement import find_words, place_tags, take_tags
-from attnkit.tasks.translation.signs import in_order
+from attnkit.tasks.translation.signs import DocumentCounts, in_order
+from attnkit.tasks.translation.stream import TranslateRequest, load_translator, translate_document, translate_stream
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.protected import find_protected, is_kept
@@ -346,6 +349,25 @@ def test_protected_lines_stay_lines(
     assert "<b>" in found[0] and "</b>" in found[0]
     assert "1 line has tags without a partner" in capsys.readouterr().err  # the last
     assert "http://x.y/z" in found[2] and re.search(r"3\D50", found[2]) and "{x}" in found[4]
+
+
+def test_progress_never_falls(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of windows of lines, windows of passages, tagged and plain ones, values of tags, and lost parts."""
+    monkeypatch.setattr("attnkit.tasks.translation.documents._PASSAGES", 5)
+    lines = ["1 <b>2</b> 3. 4 5.", "", "see {x} at $3.50", "<br/>", '6 <i title="7 8">9</i>', "1 2 3. 4. 5."] * 4
+    source = tmp_path / "in"
+    source.write_text("".join(f"{line}\n" for line in lines))
+    counts: list[int] = []
+    request = TranslateRequest([trained], source, device="cpu", threads=1, protect=True, batching=Batching(2, window=9))
+    assert sum(len(group) for _, group in translate_stream(request, print, counts.append)) == len(lines)
+    assert counts == sorted(counts) and (counts[0], counts[-1]) == (0, len(lines))
+    assert {*counts} - {0, 9, 18, 24}  # within a window
+    passages: list[tuple[int, int]] = []
+    page, source_text = replace(request, format="html", protect=False), "".join(f"<p>{line}</p>" for line in lines)
+    opened = load_translator(page, print)
+    counts_of_all = DocumentCounts(n_passages=7)  # of documents before this one
+    translate_document(opened, page, source_text, lambda n, n_all: passages.append((n, n_all)), counts_of_all)
+    assert passages == sorted(passages) and passages[-1] == (16, 16) and len({*passages}) > 16 // 5 + 2
 
 
 def test_a_part_that_comes_twice_has_to_come_twice(documents: DocumentTranslator) -> None:

@@ -107,6 +107,7 @@ class CompiledSearch:
         limits: Sequence[int],
         search: SearchConfig,
         stops: StopCheck | None = None,
+        progress: Callable[[int], None] = lambda n_done: None,
     ) -> list[list[Hypothesis]]:
         """Return ``num_hypotheses`` or fewer translations of each sentence, best first.
 
@@ -114,6 +115,7 @@ class CompiledSearch:
             sources: ids of each, EOS left out.
             limits: most tokens of each translation, EOS included.
             stops: says which sentences are to end; those have no words.
+            progress: receives the number of sentences done, again and again; the caller's thread calls it.
 
         Raises:
             ValueError: a setting that the loops do not have, an id outside of the vocabulary, or a length that is not
@@ -127,9 +129,11 @@ class CompiledSearch:
             return []
         own = self._sources(sources, limits)
         with self._lock:
-            return self._search(own, search, stops)
+            return self._search(own, search, stops, progress)
 
-    def _search(self, own: Sentences, search: SearchConfig, stops: StopCheck | None) -> list[list[Hypothesis]]:
+    def _search(
+        self, own: Sentences, search: SearchConfig, stops: StopCheck | None, progress: Callable[[int], None]
+    ) -> list[list[Hypothesis]]:
         """Search with the workspaces of this object, which the caller has locked."""
         n_tokens = np.diff(own.begins)
         # Long sentences first: all threads end at nearly the same time.
@@ -145,10 +149,16 @@ class CompiledSearch:
         def run(i: int) -> None:
             self._library.call(name, sized.model, own, settings, self._spaces[i].work, results, shared)
 
-        limits, look = own.limits.copy(), None
-        if stops is not None:
-            look = _StopWatch(stops, own.limits, results.lengths, shared).look
-            look()  # what is stopped already is not begun
+        limits = own.limits.copy()
+        stop_watch = None if stops is None else _StopWatch(stops, own.limits, results.lengths, shared)
+
+        def look() -> None:
+            if stop_watch is not None:
+                stop_watch.look()
+            # The loops give each sentence its lengths when it is done: nothing is counted twice, in any order.
+            progress(int(np.count_nonzero(results.lengths[:, 0] >= 0)))
+
+        look()  # what is stopped already is not begun
         self._threads.run(run, n_threads, shared, look)
         results.lengths[own.limits != limits] = -1
         if not (search.scores or search.token_scores) and search.beam_size == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
@@ -51,6 +51,11 @@ class SearchJob:
     joins: NDArray[np.bool_] | None = None
     """(V,), True for tokens that continue a word; None searches without the terms that segments require."""
     stops: StopFlags | None = None  #: flags of the lines that are to end, set while the search runs
+    progress: Callable[[int], None] = lambda n_parts: None
+    """Receives the number of segments that are done, but not yielded yet.
+
+    Called again and again while many batches are searched together.
+    """
 
     def check(self, parts: Sequence[LineSegment]) -> StopCheck | None:
         """Return the function that says which segments are to end; None: none."""
@@ -103,7 +108,9 @@ class WholeSearch:
         parts = list(chain.from_iterable(rows))
         config = job.config
         limits = [max(config.limit(len(part.ids) + 1), config.min_length + 1) for part in parts]
-        found = iter(self._searcher.search([part.ids for part in parts], limits, config, job.check(parts)))
+        found = iter(
+            self._searcher.search([part.ids for part in parts], limits, config, job.check(parts), job.progress)
+        )
         for row in rows:
             yield [next(found) for _ in row]
 
@@ -130,10 +137,11 @@ def search_parts(
 
     def requested() -> Iterator[list[LineSegment]]:
         for batch in batches:
-            progress(n_parts)  # here, as a whole search gives the results of many batches at once
+            progress(n_parts)
             taken.append(batch)
             yield [parts[i] for i in batch]
 
+    job = replace(job, progress=lambda n_more: progress(n_parts + n_more))
     for number, hypotheses in enumerate(searcher.search_all(requested(), job)):
         for i, own in zip(taken[number], hypotheses, strict=True):
             found[i] = own

@@ -140,10 +140,14 @@ class DocumentTranslator:
 
         ``progress`` receives the number of passages so far.
         """
-        remaining = iter(pieces)
+        remaining, n_done = iter(pieces), 0
         while window := list(islice(remaining, _PASSAGES)):
             passages = self._with_values([piece for piece in window if isinstance(piece, Passage)])
-            translated = self._translate(passages)
+
+            def follow(n: int, n_before: int = n_done) -> None:
+                progress(n_before + n)
+
+            translated = self._translate(passages, follow)
             for piece in window:
                 if not isinstance(piece, Passage):
                     yield piece
@@ -153,7 +157,8 @@ class DocumentTranslator:
                     self.counts.signs.add(sentence.signs, [term.is_used for term in sentence.found.terms], passage.line)
                 yield passage
             self.counts.n_passages += len(passages)
-            progress(self.counts.n_passages)
+            n_done += len(passages)
+            progress(n_done)
 
     def _with_values(self, passages: Sequence[Passage]) -> list[TranslatedPassage]:
         """Return passages with the values of their tags translated."""
@@ -176,14 +181,23 @@ class DocumentTranslator:
             found.append(replace(_with_source(passage), parts=parts, inside=inside))
         return found
 
-    def _translate(self, passages: Sequence[TranslatedPassage]) -> Iterator[TranslatedPassage]:
+    def _translate(
+        self, passages: Sequence[TranslatedPassage], progress: Callable[[int], None] = lambda n: None
+    ) -> Iterator[TranslatedPassage]:
+        """Yield translated passages; ``progress`` receives how many of these are done."""
         marked = [take_tags(passage.parts) for passage in passages]
         split = self._segmenter.sentences([one.text for one in marked], self.counts.n_passages + 1)
         sentences = [make_sentences(one.text, found) for one, found in zip(marked, split, strict=True)]
         tagged = [sentence for one, own in zip(marked, sentences, strict=True) if one.nodes for sentence in own]
         plain = [sentence for one, own in zip(marked, sentences, strict=True) if not one.nodes for sentence in own]
+        n_done, n_sentences = 0, max(1, len(tagged) + len(plain))
         for group, is_tagged in ((tagged, True), (plain, False)):
-            found = self._search([sentence.source for sentence in group], record=is_tagged)
+
+            def follow(n: int, before: int = n_done) -> None:
+                progress(len(passages) * (before + n) // n_sentences)
+
+            found = self._search([sentence.source for sentence in group], is_tagged, follow)
+            n_done += len(group)
             for sentence, translation in zip(group, found, strict=True):
                 sentence.found, sentence.signs = translation, translation.signs
                 sentence.text = translation.outputs[0].text
@@ -195,15 +209,21 @@ class DocumentTranslator:
             self.counts.n_tags += sum(isinstance(part, Tag) for part in passage.parts)
             yield replace(passage, parts=join_sentences(one, own), sentences=own)
 
-    def _search(self, lines: list[str], record: bool) -> list[TranslatedLine]:
-        """Return the translations of sentences, which are not split any further."""
-        segmenter = self._translator.segmenter
+    def _search(
+        self, lines: list[str], record: bool, progress: Callable[[int], None] = lambda n: None
+    ) -> list[TranslatedLine]:
+        """Return the translations of sentences, which are not split any further.
+
+        ``progress`` receives how many are done: to the translator they are lines, which its own callers do not count.
+        """
+        translator, segmenter = self._translator, self._translator.segmenter
         policy, segmenter.policy = segmenter.policy, "lines"
+        of_lines, translator.progress = translator.progress, progress
         try:
             recorded = record and self._has_attention
-            return list(self._translator.stream(lines, self._config, self._batching, record=recorded))
+            return list(translator.stream(lines, self._config, self._batching, record=recorded))
         finally:
-            segmenter.policy = policy
+            segmenter.policy, translator.progress = policy, of_lines
 
     def _restore(self, sentences: Sequence[TranslatedSentence]) -> None:
         """Translate sentences that lost protected parts without them; put these back."""

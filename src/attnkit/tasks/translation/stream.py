@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -150,36 +150,15 @@ def translate_source(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield what ``translate_stream`` yields, for one source of loaded runs."""
     translator, job = opened
-    translator.progress = progress
     where = str(request.prefixes)
     windows = read_line_batches(request.source, request.batching.window, request.strict, tell)
     windows = skip_lines(windows, request.skip)
     prefixes = None if request.prefixes is None else islice(read_lines(request.prefixes), request.skip, None)
     n_done = request.skip
     if request.protect:
-        from attnkit.formats.documents import parse_line  # imported here: one line from a shell needs none of them
-        from attnkit.formats.html import html_faults
-        from attnkit.formats.passages import render
-        from attnkit.tasks.translation.documents import DocumentTranslator
-
-        counts = counts or SignCounts()
-        documents = DocumentTranslator(translator, job.config, request.batching, DocumentCounts(counts))
-        broken: list[int] = []
-        for window in windows:
-            pieces = chain.from_iterable([*parse_line(line, k), "\n"] for k, line in enumerate(window, n_done + 1))
-            broken += [n_done + k for k, line in enumerate(window, 1) if "<" in line and html_faults(line)]
-            n_done += len(window)
-            translated = documents.translate(pieces)
-            if request.as_json:
-                yield len(window), list(protected_lines(window, translated, request, n_done - len(window)))
-            else:
-                yield len(window), render(translated).split("\n")[:-1]
-            progress(n_done)
-        if broken:
-            many = "1 line has" if len(broken) == 1 else f"{len(broken):,} lines have"
-            place = f"line {broken[0]:,}" if counts.source is None else f"{counts.source}:{broken[0]}"
-            tell(f"{many} tags without a partner, kept as they are (first in {place})")
+        yield from _translate_protected(opened, request, windows, tell, progress, counts)
         return
+    translator.progress = progress
     for found in translator.translate_windows(windows, job, request.batching, prefixes, where, request.skip):
         translations = list(found)
         if counts is not None:
@@ -189,6 +168,47 @@ def translate_source(
         yield len(translations), [line for translation in translations for line in render_lines(translation, request)]
     if prefixes is not None and next(prefixes, None) is not None:
         tell(f"{request.prefixes} has more lines than the input; the extra lines were ignored")
+
+
+def _translate_protected(
+    opened: tuple[TranslationPipeline, SearchJob],
+    request: TranslateRequest,
+    windows: Iterable[list[str]],
+    tell: Callable[[str], None],
+    progress: Callable[[int], None],
+    counts: SignCounts | None,
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield what ``translate_source`` yields, of lines whose tags and numbers are kept."""
+    from attnkit.formats.documents import parse_line  # imported here: one line from a shell needs none of them
+    from attnkit.formats.html import html_faults
+    from attnkit.formats.passages import Passage, render
+    from attnkit.tasks.translation.documents import DocumentTranslator
+
+    translator, job = opened
+    counts = counts or SignCounts()
+    documents = DocumentTranslator(translator, job.config, request.batching, DocumentCounts(counts))
+    broken: list[int] = []
+    n_done = request.skip
+    for window in windows:
+        pieces = [piece for k, line in enumerate(window, n_done + 1) for piece in (*parse_line(line, k), "\n")]
+        broken += [n_done + k for k, line in enumerate(window, 1) if "<" in line and html_faults(line)]
+        n_passages = max(1, sum(isinstance(piece, Passage) for piece in pieces))
+
+        def follow(n: int, n_before: int = n_done, n_lines: int = len(window), n_all: int = n_passages) -> None:
+            progress(n_before + n_lines * n // n_all)
+
+        progress(n_done)
+        translated = documents.translate(pieces, follow)
+        if request.as_json:
+            yield len(window), list(protected_lines(window, translated, request, n_done))
+        else:
+            yield len(window), render(translated).split("\n")[:-1]
+        n_done += len(window)
+        progress(n_done)
+    if broken:
+        many = "1 line has" if len(broken) == 1 else f"{len(broken):,} lines have"
+        place = f"line {broken[0]:,}" if counts.source is None else f"{counts.source}:{broken[0]}"
+        tell(f"{many} tags without a partner, kept as they are (first in {place})")
 
 
 def translate_document(
@@ -214,12 +234,12 @@ def translate_document(
     if (language := request.tgt_lang or (known[0] if len(known) == 1 else None)) is not None:
         source = with_language(source, request.format, language.replace("_", "-"))
     pieces = parse_document(source, request.format, request.source)
-    n_passages, n_before = sum(isinstance(piece, Passage) for piece in pieces), counts.n_passages
+    n_passages = sum(isinstance(piece, Passage) for piece in pieces)
     place = "" if counts.signs.source is None else f"{request.source}: "
     counts.notes += [f"{place}{note}" for note in describe(source, request.format)]
     documents = DocumentTranslator(translator, job.config, request.batching, counts)
     text, lines = list[str](), list[str]()
-    for piece in documents.translate(pieces, lambda n: progress(n - n_before, n_passages)):
+    for piece in documents.translate(pieces, lambda n: progress(n, n_passages)):
         text.append(render([piece]))
         if request.as_json and isinstance(piece, TranslatedPassage):
             for one in piece.described():  # attention is not kept
