@@ -34,8 +34,10 @@ def test_back_translate_prints_its_counts_and_the_next_command(
     assert (out / "pairs.tgt").read_text() == "1 2 3\n4 5\n"
     first = (out / "pairs.src").read_text()
     assert [line.split()[0] for line in first.splitlines()] == ["<bt>", "<bt>"]
+    code, again, err = call("back-translate", words, mono, "-o", out, *OPTIONS, "--sampling", "--seed", 3)
+    assert (code, again) == (0, printed) and f"{out} is finished; add --overwrite to start again" in err
     code, printed, err = call("back-translate", words, mono, "-o", out, *OPTIONS)
-    assert code == 2 and f"{out} is finished" in err and "--overwrite" in err
+    assert code == 2 and f"{out} is finished, with other input or settings" in err and "--overwrite" in err
     more = ("--overwrite", "--tag", "", "--quiet", "--json")
     code, printed, err = call("back-translate", words, mono, "-o", out, *OPTIONS, *more)
     assert code == 0 and err == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from attnkit.cli.main import main
 from attnkit.data.loader import Batching
 from attnkit.errors import RunError, UsageError
-from attnkit.io import atomic
+from attnkit.io import atomic, safe_read
 from attnkit.io.resumable import ResumableFiles
 
 
@@ -76,6 +77,45 @@ def test_invisible_lines_stay_blank(
     (tmp_path / "in").write_text("\u200b\n\ufeff\u200e \n\u00ad\n\n")
     assert call(monkeypatch, "translate", trained, "-i", tmp_path / "in", "--device", "cpu") == 0
     assert capsys.readouterr().out == "\n" * 4
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="no extended attributes")
+def test_a_finished_translation_is_not_done_again(
+    trained: Path, workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output, folder = make_input(workshop, tmp_path), tmp_path / "out", tmp_path / "folder"
+    if not has_attributes(source):
+        pytest.skip("this file system has no extended attributes")
+    command = ["translate", trained, "--device", "cpu", "--resume", "--max-length", "6", "-i", source, "-o"]
+    of_files = [*command[:-2], f"{tmp_path}/in.*", "-o", folder]
+    assert call(monkeypatch, *command, output) == call(monkeypatch, *of_files) == 0
+    first = output.stat().st_ino, (folder / "in.src").stat().st_ino
+    with monkeypatch.context() as patch:
+        patch.setattr("attnkit.tasks.translation.stream.open_translator", None)
+        capsys.readouterr()
+        assert call(patch, *command, output) == call(patch, *of_files) == 0
+        said = capsys.readouterr()
+        assert said.out == "" and f"{output} is finished" in said.err and f"{folder} is finished: 1 file;" in said.err
+    assert (output.stat().st_ino, (folder / "in.src").stat().st_ino) == first
+    # Whatever differs starts again, as without --resume: an edited result, other settings, other input.
+    wanted = output.read_bytes()
+    output.write_bytes(b"edited" + wanted[6:])
+    assert call(monkeypatch, *command, output) == 0 and output.read_bytes() == wanted
+    assert "is finished" not in capsys.readouterr().err
+    assert call(monkeypatch, *command, output, "--max-length", "5") == 0 and output.read_bytes() != wanted
+    assert call(monkeypatch, *command, output) == 0 and output.read_bytes() == wanted
+    os.utime(source, ns=(1, 1))
+    assert call(monkeypatch, *of_files) == 0
+    assert "is finished" not in capsys.readouterr().err
+    # A job that has begun again comes before its earlier result.
+    (tmp_path / "out.progress").write_text("{}")
+    assert call(monkeypatch, *command, output) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "in.src", "out", "out.progress"]
+
+
+def has_attributes(path: Path) -> bool:
+    atomic.set_attribute(path, "test", b"1")
+    return safe_read.read_attribute(path, "test") == b"1"
 
 
 def test_resuming_needs_the_same_input_and_settings(

@@ -188,12 +188,29 @@ def test_a_kill_between_renames_is_made_good(tmp_path: Path, monkeypatch: pytest
     assert (report.kept, report.n_tgt) == (N, N) and lines_of(tmp_path / "out" / "a.en") == SRC
 
 
+def test_a_finished_cleaning_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = CleanRequest(*write(tmp_path, SRC, TGT), tmp_path / "out", CleanConfig())
+    report = clean(request)
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in request.output.iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr("attnkit.quality.clean.read_spans", None)
+        assert clean(request) == report
+    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in request.output.iterdir()} == before
+    os.utime(request.src, ns=(1, 1))
+    with pytest.raises(UsageError, match=r"is finished, with other input or settings: files\n"):
+        clean(request)
+    assert clean(replace(request, overwrite=True)) == report
+    (output := request.output / output_names(request.src, request.tgt)[1]).unlink()
+    with pytest.raises(RunError, match=f"is finished, but {output.name} is missing"):
+        clean(request)
+
+
 def test_folders_that_are_not_its_own_are_left_alone(tmp_path: Path) -> None:
     paths = write(tmp_path, SRC, TGT)
     output = tmp_path / "out"
     clean(CleanRequest(*paths, output, CleanConfig()))
-    with pytest.raises(UsageError, match="finished"):
-        clean(CleanRequest(*paths, output, CleanConfig()))
+    with pytest.raises(UsageError, match=r"is finished, with other input or settings: max_uses: null -> 3\n"):
+        clean(CleanRequest(*paths, output, CleanConfig(max_uses=3)))
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.tex").write_text("x")
@@ -301,8 +318,7 @@ def test_a_kill_at_any_write_of_the_end_is_made_good(
             clean(request)
             break
         n_kills += 1
-        with suppress(UsageError):  # finished but for the last step
-            clean(request)
+        clean(request)  # it may be finished but for the last step
         found = {path.name: path.read_bytes() for path in request.output.iterdir()}
         # The lock of a killed job stays; nobody holds it.
         assert {key: value for key, value in found.items() if key not in ("progress.json", "lock")} == wanted

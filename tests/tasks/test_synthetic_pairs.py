@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import attnkit
 from attnkit.data.loader import Batching
 from attnkit.data.prepared_dir import WarningEvent
 from attnkit.engine.resolve import inherited, resolve
-from attnkit.errors import DataError, UsageError
+from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io import atomic
 from attnkit.tasks.translation.data import train_vocabularies
 from attnkit.tasks.translation.parallel_data import ParallelData
@@ -209,9 +211,37 @@ def test_wrong_requests_leave_no_folder(words: Path, workshop: Any, tmp_path: Pa
     with pytest.raises(UsageError, match="holds other files"):
         make_pairs(request(words, source, tmp_path / "other"))
     make_pairs(request(words, source, out))
-    with pytest.raises(UsageError, match="is finished"):
-        make_pairs(request(words, source, out))
+    with pytest.raises(UsageError, match=r"is finished, with other input or settings: .*min_log_prob: null -> -9.0\n"):
+        make_pairs(request(words, source, out, config=SyntheticConfig(min_log_prob=-9.0)))
     make_pairs(request(words, source, out, overwrite=True, search={**SHORT, "beam_size": 1}))
+
+
+def test_a_finished_job_is_not_done_again(
+    words: Path, workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = text(workshop, tmp_path, 10), tmp_path / "out"
+    job = request(words, source, out)
+    report = make_pairs(job)
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr("attnkit.tasks.translation.engines.EngineSearch._backend", None)  # no weights are loaded
+        assert make_pairs(job) == report
+    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir()} == before
+    os.utime(source, ns=(1, 1))
+    with pytest.raises(UsageError, match=r"is finished, with other input or settings: files\n"):
+        make_pairs(job)
+    make_pairs(replace(job, overwrite=True))
+    (out / "pairs.tgt").unlink()
+    with pytest.raises(RunError, match=r"is finished, but pairs.tgt is missing"):
+        make_pairs(job)
+    (out / "pairs.tgt").write_text("")
+    (out / "report.json").write_text("[]")
+    with pytest.raises(RunError, match=r"report.json is damaged"):
+        make_pairs(job)
+    nothing = request(words, source, tmp_path / "nothing", config=SyntheticConfig(min_log_prob=0.0))
+    for _ in range(2):  # an empty result stays one
+        with pytest.raises(DataError, match="no pair is left"):
+            make_pairs(nothing)
 
 
 def test_an_unfinished_job_has_one_set_of_options(

@@ -32,12 +32,17 @@ def read_options(given: Mapping[str, Any]) -> tuple[SyntheticConfig, dict[str, A
     return config, search
 
 
-def run_job(write: Callable[..., SyntheticReport], sources: Sequence[Path], output: Path, json: bool) -> None:
+def run_job(
+    write: Callable[..., SyntheticReport], sources: Sequence[Path], output: Path, json: bool, overwrite: bool
+) -> None:
     """Write the pairs of a job, show its progress and print its report.
 
     ``write`` takes functions for warnings, lines done and lines of an earlier process; ``sources`` are the files whose
     lines are counted.
     """
+    from attnkit.io.job_folder import is_finished
+
+    is_again = is_finished(output) and not overwrite
     with console.StatusLine(plain_every=60.0) as status:
         follow = {"show": console.follow_lines(status, sources)}
 
@@ -47,6 +52,8 @@ def run_job(write: Callable[..., SyntheticReport], sources: Sequence[Path], outp
 
         report = write(status.warn, lambda n_lines: follow["show"](n_lines), resumed)
     console.result(dumps(asdict(report), indent=1) if json else as_text(report, output))
+    if is_again:
+        console.info(f"{output} is finished; add --overwrite to start again")
     if not json:
         sides = "--src", output / "pairs.src", "--tgt", output / "pairs.tgt"
         console.info(f"try: {console.command('train', '--src', 'a.src', '--tgt', 'a.tgt', *sides)}")

@@ -14,7 +14,14 @@ from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.io.resumable import ResumableFiles
 from attnkit.progress import console
-from attnkit.tasks.translation.jobs import PROGRESS, check_inputs, open_job, resumable_output, resumable_record
+from attnkit.tasks.translation.jobs import (
+    PROGRESS,
+    check_inputs,
+    is_translated,
+    open_job,
+    resumable_output,
+    resumable_record,
+)
 from attnkit.tasks.translation.signs import DocumentCounts
 from attnkit.tasks.translation.stream import TranslateRequest, load_translator, translate_document, translate_source
 from attnkit.tasks.translation.translator import TranslationPipeline
@@ -29,6 +36,8 @@ def write_files(request: TranslateRequest, sources: list[Path], outputs: list[Pa
     """Translate several files, each to its own output in one folder."""
     check_inputs(sources)
     folder = outputs[0].parent
+    if resume and _is_finished(request, sources, outputs):
+        return
     if request.format is not None and not (resume and (folder / PROGRESS).exists()):  # those of a job were checked
         check_documents(sources, request.format)
     atomic.make_dirs(folder.absolute())
@@ -76,6 +85,17 @@ def write_files(request: TranslateRequest, sources: list[Path], outputs: list[Pa
             status.warn(f"{n_more:,} more such warnings")
         for message in counts.signs.messages(protects=request.protect or request.format is not None):
             status.say(message)
+
+
+def _is_finished(request: TranslateRequest, sources: Sequence[Path], outputs: Sequence[Path]) -> bool:
+    """Return whether all files are translated, and say so."""
+    folder = outputs[0].parent
+    one_by_one = zip((replace(request, source=source) for source in sources), outputs, strict=True)
+    if (folder / PROGRESS).exists() or not all(is_translated(*pair) for pair in one_by_one):
+        return False
+    many = "1 file; remove it" if len(sources) == 1 else f"{len(sources):,} files; remove them"
+    console.info(f"{folder} is finished: {many} to translate again")
+    return True
 
 
 def check_documents(sources: Sequence[Path], format: DocumentFormat) -> None:

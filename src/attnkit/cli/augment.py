@@ -94,4 +94,4 @@ def command(
         split=split,
         overwrite=overwrite,
     )
-    run_job(partial(augment, request), [src], output, json)
+    run_job(partial(augment, request), [src], output, json, overwrite)

@@ -93,4 +93,4 @@ def command(
         split=split,
         overwrite=overwrite,
     )
-    run_job(partial(make_pairs, request), [mono], output, json)
+    run_job(partial(make_pairs, request), [mono], output, json, overwrite)

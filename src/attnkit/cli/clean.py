@@ -71,6 +71,7 @@ def command(
       attnkit clean a.en a.de -o cleaned --run run --min-log-prob -9
     """
     from attnkit.config import validate
+    from attnkit.io.job_folder import is_finished
     from attnkit.quality.clean import clean
     from attnkit.quality.clean_output import CleanRequest
 
@@ -90,6 +91,7 @@ def command(
 
         score, scored_by = open_pair_scorer(run, tgt_lang, console.warn)
     request = CleanRequest(src, tgt, output, config, overwrite, scored_by, tuple(test or ()), processes)
+    is_again = is_finished(output) and not overwrite
     with console.StatusLine() as status:
 
         def progress(n_lines: int) -> None:
@@ -97,6 +99,8 @@ def command(
 
         report = clean(request, score, progress)
     console.result(dumps(asdict(report), indent=1) if json else as_text(report, output))
+    if is_again:
+        console.info(f"{output} is finished; add --overwrite to start again")
 
 
 def as_text(report: CleanReport, output: Path) -> str:

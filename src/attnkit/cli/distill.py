@@ -73,4 +73,4 @@ def command(
         split=split,
         overwrite=overwrite,
     )
-    run_job(partial(make_pairs, request), [src], output, json)
+    run_job(partial(make_pairs, request), [src], output, json, overwrite)

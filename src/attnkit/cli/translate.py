@@ -162,13 +162,16 @@ def write_lines(request: TranslateRequest, output: Path | None, resume: bool) ->
     """Translate lines and write them as they are done."""
     from attnkit.io import atomic
     from attnkit.progress import console
-    from attnkit.tasks.translation.jobs import resumable_output
+    from attnkit.tasks.translation.jobs import is_translated, resumable_output
     from attnkit.tasks.translation.signs import SignCounts
     from attnkit.tasks.translation.stream import translate_stream
     from attnkit.text.files import STDIN
 
     if request.source != STDIN and not request.protect:
         suggest_format(request.source)
+    if resume and is_translated(request, output):
+        console.info(f"{output} is finished; remove it to translate again")
+        return
     files = resumable_output(request, output) if resume else None
     if files is not None:
         request = replace(request, skip=files.state)

@@ -228,6 +228,18 @@ def append_bytes(path: Path, data: bytes) -> None:
             raise
 
 
+def set_attribute(path: Path, name: str, value: bytes) -> None:
+    """Set an extended attribute of a file, durably, where its file system has them.
+
+    Nothing may rely on it: copies of the file lack it.
+    """
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError), _descriptor(path, _KEPT) as descriptor:
+        os.setxattr(descriptor, f"user.{name}", value)
+        os.fsync(descriptor)
+
+
 def open_in_place(path: Path) -> int:
     """Open or create a file for in-place writes; the caller closes the descriptor."""
     with _os_errors("write", path):

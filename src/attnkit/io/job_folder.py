@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from attnkit.errors import UsageError
-from attnkit.io import atomic
+from attnkit.errors import RunError, UsageError
+from attnkit.io import atomic, safe_read
 from attnkit.io.lock import FILE_NAME as LOCK
 from attnkit.io.lock import check_not_in_use, take_lock
 
 PROGRESS = "progress.json"  #: record of an unfinished job
 REPORT = "report.json"
+MAX_REPORT = 1 << 24  #: bytes of a report
+MAX_SHOWN = 60  #: characters of a changed setting, old and new, that an error shows
 
 
 @contextmanager
@@ -46,6 +50,46 @@ def open_job_folder(folder: Path, outputs: Collection[str], *, overwrite: bool =
             atomic.remove_tree(folder / LOCK)
 
 
+def is_finished(folder: Path) -> bool:
+    """Return whether a folder has the report of a job, and no record of its progress."""
+    return (folder / REPORT).is_file() and not (folder / PROGRESS).is_file()
+
+
+def read_finished(folder: Path, outputs: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the counts in the report of a finished job; None if the folder has none.
+
+    Args:
+        folder: Folder of a job.
+        outputs: Names of the files that the job writes.
+        settings: What the result depends on, as JSON values; the report has them beside its counts.
+
+    Raises:
+        RunError: The report is damaged, or an output is missing.
+        UsageError: The job had other input or settings.
+    """
+    if not is_finished(folder) or not _is_own(folder, outputs):
+        return None
+    again = "add --overwrite to start again"
+    try:
+        report = safe_read.parse_json(safe_read.read_regular_file(folder / REPORT, MAX_REPORT))
+        if not isinstance(report, dict):
+            raise ValueError("not an object")
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder / REPORT} is damaged", help=again) from error
+    changed = []
+    for key, value in json.loads(json.dumps(settings)).items():
+        if key not in report or report[key] != value:
+            shown = f"{key}: {json.dumps(report.get(key))} -> {json.dumps(value)}"
+            changed.append(shown if len(shown) <= MAX_SHOWN else key)
+    if changed:
+        what = f"{folder} is finished, with other input or settings: {', '.join(changed)}"
+        raise UsageError(what, help="add --overwrite, or choose another folder with -o")
+    for name in outputs:
+        if not (folder / name).is_file():
+            raise RunError(f"{folder} is finished, but {name} is missing", help=again)
+    return {key: value for key, value in report.items() if key not in settings}
+
+
 def check_not_inside(paths: Sequence[Path], folder: Path) -> None:
     """Raise ``UsageError`` if an input lies in the output folder."""
     for path in paths:
@@ -61,7 +105,7 @@ def _check_own(folder: Path, outputs: Collection[str], overwrite: bool) -> None:
         raise UsageError(f"{folder} is a file", help="choose a folder with -o")
     if not _is_own(folder, outputs):
         raise UsageError(f"{folder} holds other files", help="choose another folder with -o")
-    if not overwrite and (folder / REPORT).is_file() and not (folder / PROGRESS).is_file():
+    if not overwrite and is_finished(folder):
         raise UsageError(f"{folder} is finished", help="add --overwrite, or choose another folder with -o")
 
 

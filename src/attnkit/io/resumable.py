@@ -8,6 +8,7 @@ byte. A file whose name ends in ``.gz`` or another suffix of ``atomic.PACKED`` i
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.io import atomic, safe_read
 
 MAX_PROGRESS = 1 << 20  #: bytes of a progress file
+JOB = "attnkit.job"  #: extended attribute of a finished file: what it was made of
 
 
 class ResumableFiles:
@@ -91,13 +93,36 @@ class ResumableFiles:
         atomic.write_text(self._progress, json.dumps(values, indent=1) + "\n")
 
     def finish(self) -> None:
-        """Give the files their final names, then remove the record."""
+        """Give the files their final names, then remove the record.
+
+        Where the file system has extended attributes, each file keeps what it was made of (``is_result``).
+        """
         self._is_finishing = True
         self._save()
         for part, file in zip(self.parts, self.files, strict=True):
+            atomic.set_attribute(part, JOB, _mark(part, self._settings))
             atomic.remove_tree(file)  # of an earlier job
             atomic.move(part, file)
         atomic.remove_tree(self._progress)
+
+
+def is_result(file: Path, settings: Mapping[str, Any]) -> bool:
+    """Return whether a file is the finished result of a job with these settings.
+
+    False if that is unknown: the file was changed or copied since, or its file system has no extended attributes.
+    """
+    try:
+        mark = _mark(file, json.loads(json.dumps(settings)))
+    except OSError:
+        return False
+    return safe_read.read_attribute(file, JOB) == mark
+
+
+def _mark(file: Path, settings: Any) -> bytes:
+    """Return the digest of settings and of the size and time of a file."""
+    found = file.stat()
+    content = json.dumps([settings, found.st_size, found.st_mtime_ns], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest().encode()
 
 
 def _packed(file: Path, text: str) -> bytes:

@@ -9,6 +9,7 @@ import lzma
 import math
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -56,6 +57,19 @@ def read_regular_file(path: Path, most: int, *, follow: bool = False) -> bytes:
         if size > most:
             raise ValueError(f"it has {size:,} bytes, more than the maximum of {most:,}")
         return stream.read(min(most, size + 4096))  # read(n) allocates n bytes first
+
+
+def read_attribute(path: Path, name: str) -> bytes | None:
+    """Return an extended attribute of a file, which a file system limits to 64 KiB.
+
+    None if it has none, or the system has no such attributes.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        return os.getxattr(path, f"user.{name}")
+    except (OSError, ValueError):
+        return None
 
 
 def file_equals(path: Path, content: bytes) -> bool:

@@ -106,7 +106,7 @@ def clean(
 ) -> CleanReport:
     """Write the pairs worth training on, and why others were dropped, to a folder.
 
-    Calling it again resumes an interrupted cleaning.
+    Calling it again resumes an interrupted cleaning, and returns the report of a finished one.
 
     Args:
         src: source text, one sentence per line.

@@ -46,7 +46,7 @@ def back_translate(
 ) -> SyntheticReport:
     """Make training pairs from target text alone, as ``attnkit back-translate`` does.
 
-    Calling it again resumes an interrupted job.
+    Calling it again resumes an interrupted job, and returns the report of a finished one.
 
     Args:
         run: run from the target to the source language.

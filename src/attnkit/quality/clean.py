@@ -34,6 +34,8 @@ def clean(
 ) -> CleanReport:
     """Clean two files into a folder; resume an interrupted cleaning.
 
+    A cleaning that is finished with the same files and settings returns its report.
+
     Args:
         request: Files and settings.
         score: Scores of pairs by a trained run, for ``config.min_log_prob``.
@@ -52,6 +54,8 @@ def clean(
         if source_size(path) == 0:
             raise DataError("the file is empty", where=str(path))
     with open_clean_output(request) as output, _processes(request.n_processes) as run_chunks:
+        if output.is_finished:
+            return output.finish()
         filters = CleanFilters(request.config, output.kept_pairs(), score, request.test)
         progress(output.report.n_src)
         for number, span in enumerate(read_spans(request.src, request.tgt)):

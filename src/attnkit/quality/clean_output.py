@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from attnkit.errors import DataError, RunError
 from attnkit.io import atomic
-from attnkit.io.job_folder import PROGRESS, REPORT, check_not_inside, open_job_folder
+from attnkit.io.job_folder import PROGRESS, REPORT, check_not_inside, open_job_folder, read_finished
 from attnkit.io.lock import FILE_NAME as LOCK
 from attnkit.io.plain_data import PlainResult
 from attnkit.io.resumable import ResumableFiles
@@ -68,12 +69,20 @@ def output_names(src: Path, tgt: Path) -> tuple[str, str]:
 def open_clean_output(request: CleanRequest) -> Iterator[CleanOutput]:
     """Check and lock the folder of a cleaning, and yield its files.
 
+    Without ``overwrite``, a cleaning that is finished with the same settings has its report, and writes nothing.
+
     Raises:
         SystemFailure: Another process holds the lock.
         UsageError: The folder holds something else, or settings changed.
     """
     names = output_names(request.src, request.tgt)
     check_not_inside([*source_files(request.src), *source_files(request.tgt)], request.output)
+    finished = None
+    if not request.overwrite:
+        finished = read_finished(request.output, (*names, DROPPED), clean_settings(request))
+    if finished is not None:
+        yield CleanOutput(request, names, finished)
+        return
     former = _former_names(request.output) if request.overwrite else ()
     with open_job_folder(request.output, dict.fromkeys([*names, DROPPED, *former]), overwrite=request.overwrite):
         yield CleanOutput(request, names)
@@ -91,25 +100,48 @@ def _former_names(folder: Path) -> tuple[str, ...]:
     return ()
 
 
+def clean_settings(request: CleanRequest) -> dict[str, Any]:
+    """Return what the result depends on: files, the run that scores, and options."""
+    return {
+        "files": [source_stats(path) for path in (request.src, request.tgt, *request.test)],
+        "scored_by": request.scored_by,
+        **request.config.model_dump(mode="json"),
+    }
+
+
 class CleanOutput:
     """The files of a cleaning, and its counts."""
 
-    def __init__(self, request: CleanRequest, names: tuple[str, str]) -> None:
-        """Start in a locked folder, or resume."""
-        self._folder = folder = request.output
-        inputs = (request.src, request.tgt, *request.test)
-        self._settings = {
-            "files": [source_stats(path) for path in inputs],
-            "scored_by": request.scored_by,
-            **request.config.model_dump(mode="json"),
-        }
-        files = [folder / name for name in (*names, DROPPED)]
-        first = {"report": asdict(CleanReport()), "spans": 0}
-        self._files = ResumableFiles(folder / PROGRESS, files, self._settings, first)
+    def __init__(
+        self, request: CleanRequest, names: tuple[str, str], finished: Mapping[str, Any] | None = None
+    ) -> None:
+        """Start in a locked folder, or resume.
+
+        ``finished`` are the counts of a cleaning to which nothing is added.
+        """
+        self._folder, self._settings = request.output, clean_settings(request)
+        self._opened: ResumableFiles | None = None
+        saved: Any = {"report": finished, "spans": 0}
+        if finished is None:
+            files = [request.output / name for name in (*names, DROPPED)]
+            first = {"report": asdict(CleanReport()), "spans": 0}
+            self._opened = ResumableFiles(request.output / PROGRESS, files, self._settings, first)
+            saved = self._opened.state
         try:
-            self.report, self.n_spans = CleanReport(**self._files.state["report"]), int(self._files.state["spans"])
+            self.report, self.n_spans = CleanReport(**saved["report"]), int(saved["spans"])
         except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"{folder / PROGRESS} is damaged", help="add --overwrite to start again") from error
+            record = request.output / (REPORT if finished is not None else PROGRESS)
+            raise RunError(f"{record} is damaged", help="add --overwrite to start again") from error
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether an earlier process has done all."""
+        return self._opened is None
+
+    @property
+    def _files(self) -> ResumableFiles:
+        assert self._opened is not None, "a finished cleaning is complete"
+        return self._opened
 
     def kept_pairs(self) -> Iterator[Pair]:
         """Yield the pairs written before, to know their duplicates."""
@@ -143,14 +175,13 @@ class CleanOutput:
     def finish(self) -> CleanReport:
         """Give the files their names and write the report."""
         report = self.report
-        if not report.kept:
-            worst = max(report.dropped.items(), key=lambda item: item[1], default=("no lines", 0))
+        if not self.is_finished:
             self._write_report()
             self._files.finish()
+        if not report.kept:
+            worst = max(report.dropped.items(), key=lambda item: item[1], default=("no lines", 0))
             why = f"most were dropped as {worst[0]}: relax that filter; {self._folder / DROPPED} lists all"
             raise DataError("no pair is left", help=why)
-        self._write_report()
-        self._files.finish()
         return report
 
     def _write_report(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from attnkit.data.loader import Batching
 from attnkit.engine.engine_choice import Engine
 from attnkit.errors import UsageError
+from attnkit.io.job_folder import is_finished
 from attnkit.kernels.simd.targets import Precision
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.stream import TranslateRequest, check_request, skip_lines
@@ -102,12 +103,14 @@ def augment(
     check_files(jobs[0])
     for job in jobs[1:]:
         check_request(TranslateRequest([job.run], job.text))
-    # Before the folder is made: wrong options leave nothing behind.
     writers = [PairWriter(replace(job, references=None), tell) for job in jobs]
     settings = {
         f"run {number}": job_settings(job, writer.search)
         for number, (job, writer) in enumerate(zip(jobs, writers, strict=True), 1)
     }
+    if request.overwrite or not is_finished(request.output):
+        for writer in writers:
+            writer.load()  # before the folder is made: wrong options leave nothing behind
     with open_synthetic_output(request.output, settings, overwrite=request.overwrite) as output:
         n_done = output.report.n_lines
         if output.is_resumed and n_done:

@@ -11,7 +11,7 @@ from pathlib import Path
 from attnkit.checkpoints.adapters import fingerprint_of
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import UsageError
-from attnkit.io.resumable import ResumableFiles
+from attnkit.io.resumable import ResumableFiles, is_result
 from attnkit.tasks.translation.stream import TranslateRequest
 from attnkit.text.files import STDIN, is_pattern
 from attnkit.text.lines import check_not_overwriting, check_not_streams, open_binary
@@ -98,11 +98,22 @@ def resumable_output(request: TranslateRequest, output: Path | None) -> Resumabl
     """Open the parts of an output, recorded with input, models and options."""
     if output is None or request.source == STDIN:
         raise UsageError("--resume requires -i and -o", help="attnkit translate RUN -i FILE -o FILE --resume")
+    return ResumableFiles(resumable_record(output), [output], output_settings(request), 0)
+
+
+def is_translated(request: TranslateRequest, output: Path | None) -> bool:
+    """Return whether an output is known to be the finished one of a request."""
+    if output is None or request.source == STDIN or resumable_record(output).exists():
+        return False
+    return output.is_file() and is_result(output, output_settings(request))
+
+
+def output_settings(request: TranslateRequest) -> dict[str, object]:
+    """Return what the output of one source depends on."""
     inputs = [request.source, *option_files(request)]
     check_inputs(inputs)
     stats = [source_stats(path)[1:] for path in inputs]
-    settings = {**job_settings(request), "source": str(request.source), "inputs": stats}
-    return ResumableFiles(resumable_record(output), [output], settings, 0)
+    return {**job_settings(request), "source": str(request.source), "inputs": stats}
 
 
 def job_settings(request: TranslateRequest) -> dict[str, object]:

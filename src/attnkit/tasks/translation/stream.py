@@ -178,7 +178,7 @@ def _translate_protected(
     progress: Callable[[int], None],
     counts: SignCounts | None,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield what ``translate_source`` yields, of lines whose tags and numbers are kept."""
+    """Yield what ``translate_source`` yields, of lines with protected parts."""
     from attnkit.formats.documents import parse_line  # imported here: one line from a shell needs none of them
     from attnkit.formats.html import html_faults
     from attnkit.formats.passages import Passage, render

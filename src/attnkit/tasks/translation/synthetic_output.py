@@ -12,7 +12,7 @@ from typing import Any
 
 from attnkit.errors import DataError, RunError
 from attnkit.io import atomic
-from attnkit.io.job_folder import PROGRESS, REPORT, open_job_folder
+from attnkit.io.job_folder import PROGRESS, REPORT, open_job_folder, read_finished
 from attnkit.io.plain_data import PlainResult
 from attnkit.io.resumable import ResumableFiles
 
@@ -47,10 +47,16 @@ def open_synthetic_output(
 ) -> Iterator[SyntheticOutput]:
     """Check and lock a folder of synthetic pairs, and yield its files.
 
+    Without ``overwrite``, a job that is finished with the same settings has its report, and writes nothing.
+
     Raises:
         SystemFailure: Another process holds the lock.
         UsageError: The folder holds something else, or settings changed.
     """
+    finished = None if overwrite else read_finished(folder, OUTPUTS, settings)
+    if finished is not None:
+        yield SyntheticOutput(folder, settings, finished)
+        return
     with open_job_folder(folder, OUTPUTS, overwrite=overwrite):
         yield SyntheticOutput(folder, settings)
 
@@ -58,20 +64,29 @@ def open_synthetic_output(
 class SyntheticOutput:
     """The files of a job, and its counts so far."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Start in a locked folder, or resume; ``settings`` must be the same."""
+    def __init__(self, folder: Path, settings: Mapping[str, Any], finished: Mapping[str, Any] | None = None) -> None:
+        """Start in a locked folder, or resume; ``settings`` must be the same.
+
+        ``finished`` are the counts of a job to which nothing is added.
+        """
         self._folder, self._settings = folder, settings
-        files = [folder / name for name in OUTPUTS]
-        self._files = ResumableFiles(folder / PROGRESS, files, settings, {"report": asdict(SyntheticReport())})
-        self.is_resumed = self._files.is_resumed
+        self._files: ResumableFiles | None = None
+        saved: Any = {"report": finished}
+        if finished is None:
+            files, first = [folder / name for name in OUTPUTS], {"report": asdict(SyntheticReport())}
+            self._files = ResumableFiles(folder / PROGRESS, files, settings, first)
+            saved = self._files.state
+        self.is_resumed = self._files is not None and self._files.is_resumed
         try:
-            self.report = SyntheticReport(**self._files.state["report"])
+            self.report = SyntheticReport(**saved["report"])
         except (KeyError, TypeError) as error:
-            raise RunError(f"{folder / PROGRESS} is damaged", help="add --overwrite to start again") from error
+            record = REPORT if finished is not None else PROGRESS
+            raise RunError(f"{folder / record} is damaged", help="add --overwrite to start again") from error
 
     def write(self, n_lines: int, pairs: Sequence[SyntheticPair]) -> None:
         """Append the pairs of the next ``n_lines`` lines, durably, then the counts."""
-        report = self.report
+        report, files = self.report, self._files
+        assert files is not None, "a finished job is complete"
         kept = [pair for pair in pairs if pair.reason is None]
         dropped = [pair for pair in pairs if pair.reason is not None]
         if scores := [pair.bleu for pair in kept if pair.bleu is not None]:
@@ -86,7 +101,7 @@ class SyntheticOutput:
             "".join(f"{pair.target}\n" for pair in kept),
             "".join(f"{pair.line}\t{pair.reason}\t{_cell(pair.source)}\t{_cell(pair.target)}\n" for pair in dropped),
         )
-        self._files.append(texts, {"report": asdict(report)})
+        files.append(texts, {"report": asdict(report)})
 
     def finish(self) -> SyntheticReport:
         """Give the files their names and write the report.
@@ -94,9 +109,10 @@ class SyntheticOutput:
         Raises ``DataError`` if no pair is left.
         """
         report = self.report
-        # Before the record of the job is removed: a folder with a report and no record is finished.
-        atomic.write_text(self._folder / REPORT, json.dumps({**asdict(report), **self._settings}, indent=1) + "\n")
-        self._files.finish()
+        if self._files is not None:
+            # Before the record of the job is removed: a folder with a report and no record is finished.
+            atomic.write_text(self._folder / REPORT, json.dumps({**asdict(report), **self._settings}, indent=1) + "\n")
+            self._files.finish()
         if not report.kept:
             worst = max(report.dropped.items(), key=lambda item: item[1], default=("no lines", 0))[0]
             why = f"most were dropped as {worst.replace('_', ' ')}; {self._folder / DROPPED} lists all"

@@ -19,7 +19,7 @@ from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.engine_choice import Engine
 from attnkit.errors import DataError, UsageError
-from attnkit.io.job_folder import check_not_inside
+from attnkit.io.job_folder import check_not_inside, is_finished
 from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.bleu import build_metric, score_sentences
 from attnkit.tasks.translation.engines import EngineSearch
@@ -80,6 +80,8 @@ def make_pairs(
 ) -> SyntheticReport:
     """Write synthetic pairs into a folder; resume an interrupted job.
 
+    A job that is finished with the same files, models and settings returns its report; no weights are loaded.
+
     Args:
         request: Files, models and settings.
         tell: Receives warnings.
@@ -93,8 +95,10 @@ def make_pairs(
         UsageError: The folder holds something else, or settings changed.
     """
     check_files(request)
-    writer = PairWriter(request, tell)  # before the folder is made: wrong options leave nothing behind
+    writer = PairWriter(request, tell)
     settings = job_settings(request, writer.search)
+    if request.overwrite or not is_finished(request.output):
+        writer.load()  # before the folder is made: wrong options leave nothing behind
     with open_synthetic_output(request.output, settings, overwrite=request.overwrite) as output:
         n_done = output.report.n_lines
         if output.is_resumed and n_done:
@@ -157,9 +161,11 @@ class PairWriter:
     """Turns lines into pairs by a translation run."""
 
     def __init__(self, request: SyntheticRequest, tell: Callable[[str], None]) -> None:
-        """Open the runs, and load the weights of the one that translates."""
+        """Open the run that translates; its weights are loaded by ``load``."""
         self._request, self._config, self._tell = request, request.config, tell
-        self._translator, searcher = open_translator(request, tell, request.run, request.checkpoint, request.adapter)
+        self._translator, self._searcher = open_translator(
+            request, tell, request.run, request.checkpoint, request.adapter
+        )
         self._translator.set_target_language(request.tgt_lang)
         self._translator.segmenter.policy = request.split
         self._translator.segmenter.tell = tell
@@ -170,10 +176,18 @@ class PairWriter:
         if request.references is not None and self.search.num_hypotheses < 2:
             what = "choosing by a reference needs several hypotheses per line"
             raise UsageError(what, where="--beam-size", help="--beam-size 5, or leave TGT out")
-        searcher.load(replace(self._translator.job(self.search), joins=None))
-        self._forward = None if request.forward is None else ForwardFilter(request.forward, request, tell)
+        self._forward: ForwardFilter | None = None
         self._bleu = build_metric("bleu", by_sentence=True)
-        self._is_first = True
+        self._is_loaded, self._is_first = False, True
+
+    def load(self) -> None:
+        """Load the weights, and the run of the other direction for filters, once."""
+        if self._is_loaded:
+            return
+        self._is_loaded, request = True, self._request
+        self._searcher.load(replace(self._translator.job(self.search), joins=None))
+        if request.forward is not None:
+            self._forward = ForwardFilter(request.forward, request, self._tell)
 
     @property
     def is_back(self) -> bool:
@@ -190,6 +204,7 @@ class PairWriter:
 
         ``n_before`` lines come before the window; sampling depends on the number of the line in the whole file.
         """
+        self.load()
         self._translator.progress = progress
         lines = [text for text, _ in window]
         job, batching = self._translator.job(self.search), self._request.batching
