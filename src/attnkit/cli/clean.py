@@ -28,7 +28,7 @@ def command(
     repair: Annotated[bool, Option(help="Repair encodings, HTML references, look-alike letters, spaces.")] = False,
     strip_tags: Annotated[bool, Option(help="Remove HTML tags.")] = False,
     duplicates: Annotated[
-        Literal["exact", "near", "keep"], Option(help="Repeated pairs to drop; near ignores case, spaces and marks.")
+        Literal["exact", "near", "keep"], Option(help="Repeated pairs to drop; near: with few words changed.")
     ] = DEFAULT.duplicates,
     max_ratio: Annotated[
         float, Option(help="Maximum factor by which a pair's length ratio may differ from the corpus median.")

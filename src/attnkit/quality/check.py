@@ -12,6 +12,7 @@ from attnkit.errors import DataError
 from attnkit.protocols import UNK_ID
 from attnkit.quality.damage import find_damage, has_word
 from attnkit.quality.findings import FATAL, FINDINGS, MIN_OCCURRENCES, SIDES, CheckReport, Finding, OthersName, Side
+from attnkit.quality.near_duplicates import MAX_PAIRS, NearDuplicateFinder
 from attnkit.quality.overlap import MIN_SHARED, find_copies, find_seen
 from attnkit.quality.pair_filters import DuplicateFinder, Fault, LengthRatioFilter, Pair
 from attnkit.quality.repetition import MIN_REPEATS, fold, has_repeats
@@ -96,8 +97,8 @@ class _Inspection:
     def read(self, pairs: DuplicateFinder, sources: DuplicateFinder | None, others: Sequence[Path]) -> None:
         """Read the files and record all findings, including overlap with other files."""
         report, findings = self.report, self.findings
-        near = DuplicateFinder()
-        n_kept = self._read_pairs(pairs, near, sources)
+        folded, near = DuplicateFinder(), NearDuplicateFinder()
+        n_kept = self._read_pairs(pairs, (folded, near), sources)
         n_src, n_tgt = report.n_src, report.n_tgt
         for side, n_lines in zip(SIDES, (n_src, n_tgt), strict=True):
             if not n_lines:
@@ -110,8 +111,12 @@ class _Inspection:
         repeated = pairs.repeats()
         if len(repeated):
             self._note_pairs("duplicate", len(repeated), int(repeated[0]) + 1)
-        if len(alike := np.setdiff1d(near.repeats(), repeated, assume_unique=True)):
+        known = folded.repeats()
+        alike = np.setdiff1d(np.union1d(known, near.repeats(known)), repeated, assume_unique=True)
+        if len(alike):
             self._note_pairs("near_duplicate", len(alike), int(alike[0]) + 1)
+            if min(n_src, n_tgt) > MAX_PAIRS:
+                findings["near_duplicate", "pair"].text += f" (words: among the first {MAX_PAIRS:,} pairs)"
         for side, number in zip(SIDES, (0, 1), strict=True):
             if len(frequent := self._lines[number].frequent(MIN_OCCURRENCES)):
                 line = int(frequent[0]) + 1
@@ -153,9 +158,13 @@ class _Inspection:
                 findings["near_overlap", SIDES[number]].add(line, self._pair_at(line)[number], count=len(near))
 
     def _read_pairs(
-        self, seen_pairs: DuplicateFinder, near: DuplicateFinder, seen_sources: DuplicateFinder | None
+        self,
+        seen_pairs: DuplicateFinder,
+        near: tuple[DuplicateFinder, NearDuplicateFinder],
+        seen_sources: DuplicateFinder | None,
     ) -> int:
         """Check every line and pair; return the number of usable pairs."""
+        folded, near_pairs = near
         readers = [LineReader(path, on_bad="replace") for path in self._paths]
         src, tgt = (self._inspect_lines(reader, side) for reader, side in zip(readers, SIDES, strict=True))
         pairs = LengthRatioFilter(to_the_end(src, tgt), self._config.max_ratio)
@@ -171,11 +180,12 @@ class _Inspection:
                     self.findings["copied", "pair"].add(number, pair)
                 # blank lines are not duplicates of each other: the line number replaces them
                 seen_pairs.add(number if fault == "blank" else pair)
-                near.add(number if fault == "blank" else (fold(pair[0]), fold(pair[1])))
+                folded.add(number if fault == "blank" else (fold(pair[0]), fold(pair[1])))
                 for side_lines, line in zip(self._lines, pair, strict=True):
                     side_lines.add(line if len(line) >= MIN_BOILERPLATE else number)
                 if seen_sources is not None:
                     seen_sources.add(number if fault in ("blank", "blank_source") else pair[0])
+            near_pairs.add([pair for _, (pair, _) in batch])
             for side, tokenizer in enumerate(self._vocabularies or ()):
                 lines = [pair[side] for _, (pair, _) in batch]
                 for number, (line, ids) in enumerate(zip(lines, tokenizer.encode(lines), strict=True), batch[0][0]):

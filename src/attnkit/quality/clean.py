@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from attnkit.errors import DataError
-from attnkit.quality.clean_filters import Chunk, CleanFilters, Judged, Pairing, Score
+from attnkit.quality.clean_filters import Chunk, CleanFilters, Judged, Pairing, Score, find_near_lines
 from attnkit.quality.clean_output import CleanReport, CleanRequest, open_clean_output
 from attnkit.quality.judgement import read_spans
 from attnkit.runtime.signals import begin_worker, usable_cpus
@@ -56,7 +56,10 @@ def clean(
     with open_clean_output(request) as output, _processes(request.n_processes) as run_chunks:
         if output.is_finished:
             return output.finish()
-        filters = CleanFilters(request.config, output.kept_pairs(), score, request.test)
+        near: frozenset[int] = frozenset()
+        if request.config.duplicates == "near":
+            near = find_near_lines(request.src, request.tgt, request.config)
+        filters = CleanFilters(request.config, output.kept_pairs(), score, request.test, near)
         progress(output.report.n_src)
         for number, span in enumerate(read_spans(request.src, request.tgt)):
             if number < output.n_spans:

@@ -10,10 +10,11 @@ import html
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from attnkit.quality.config import CleanConfig
 from attnkit.quality.damage import repair_letters, repair_mojibake, strip_tags
 from attnkit.quality.judgement import MIN_ODDS, Span, judge_span, kinds_of
 from attnkit.quality.lines import Floats, Ints
+from attnkit.quality.near_duplicates import MAX_PAIRS, NearDuplicateFinder
 from attnkit.quality.overlap import OverlapIndex
 from attnkit.quality.pair_filters import Pair, find_fault, usual_ratio
 from attnkit.quality.repetition import fold, has_repeats
@@ -156,9 +158,19 @@ def _wrong_language(against: tuple[float, float]) -> str | None:
 class CleanFilters:
     """Filters of pairs, in the order in which they are asked."""
 
-    def __init__(self, config: CleanConfig, kept: Iterable[Pair], score: Score | None, test: tuple[Path, ...]) -> None:
-        """Take the pairs kept so far, and test sets that nothing kept may overlap."""
-        self._config, self._score = config, score
+    def __init__(
+        self,
+        config: CleanConfig,
+        kept: Iterable[Pair],
+        score: Score | None,
+        test: tuple[Path, ...],
+        near: Collection[int] = (),
+    ) -> None:
+        """Take the pairs kept so far, and test sets that nothing kept may overlap.
+
+        ``near`` are lines, from 1, whose pair nearly repeats an earlier one (``find_near_lines``).
+        """
+        self._config, self._score, self._near = config, score, near
         self._seen: set[bytes] = set()
         self._uses: tuple[Counter[int], Counter[int]] = Counter(), Counter()
         self._ratio: float | None = None
@@ -230,7 +242,8 @@ class CleanFilters:
             return one
         if self._config.duplicates != "keep":
             key = self._key(one.pair)
-            if key in self._seen:
+            # A pair whose target was in another line is not the one that was compared.
+            if key in self._seen or (one.line in self._near and not one.moved):
                 return replace(one, reason="duplicate" if self._config.duplicates == "exact" else "near_duplicate")
             self._seen.add(key)
         most = self._config.max_uses
@@ -248,6 +261,19 @@ class CleanFilters:
         is_exact = self._config.duplicates == "exact"
         sides = (side.encode("utf-8", "surrogatepass") if is_exact else fold(side) for side in pair)
         return blake2b(b"\n".join(sides), digest_size=12).digest()
+
+
+def find_near_lines(src: Path, tgt: Path, config: CleanConfig) -> frozenset[int]:
+    """Return the lines, from 1, of pairs that nearly repeat an earlier one.
+
+    Pairs that are dropped for what they are count neither as repeating nor as repeated.
+    """
+    lines = zip(*(read_lines(path, on_bad="replace") for path in (src, tgt)), strict=False)
+    pairs = islice(lines, MAX_PAIRS)
+    finder, loose = NearDuplicateFinder(), config.model_copy(update={"max_ratio": None})
+    while batch := list(islice(pairs, CHUNK)):
+        finder.add([pair if _reason(pair, loose, 1.0) is None else ("", "") for pair in batch])
+    return frozenset((finder.repeats() + 1).tolist())
 
 
 def _hash(line: str) -> int:

@@ -27,7 +27,7 @@ class CleanConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     check_languages: bool = True
     """Drop pairs with a line in another language or script than its side."""
     duplicates: Literal["exact", "near", "keep"] = "exact"
-    """Repeated pairs to drop; `near` ignores case, spaces and marks."""
+    """Repeated pairs to drop; `near` also those that differ in case, marks or few words."""
     drop_repeated: bool = False
     """Drop pairs with a line that repeats words four times or more in a row."""
     max_uses: int | None = Field(default=None, ge=1, lt=2**31)

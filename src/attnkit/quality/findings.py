@@ -38,7 +38,7 @@ FINDINGS: dict[str, tuple[str, tuple[Side, ...]]] = {
         "[line that shares|lines that share] {share:.0f} % or more of the n-grams with a line of the {others} text",
         SIDES,
     ),
-    "near_duplicate": ("[pair that repeats|pairs that repeat] an earlier pair but for case, spaces and marks", _PAIR),
+    "near_duplicate": ("[pair that repeats|pairs that repeat] an earlier pair but for case, marks or few words", _PAIR),
     "boilerplate": ("[line|lines] whose text occurs {least} times or more", SIDES),
     "copied": ("[pair|pairs] whose target is a copy of the source", _PAIR),
     "repeated": ("[line|lines] with words repeated {repeats} times or more in a row", SIDES),
