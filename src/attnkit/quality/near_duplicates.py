@@ -45,7 +45,7 @@ Hashes = NDArray[np.uint32]
 
 
 class NearDuplicateFinder:
-    """Finder of pairs that nearly repeat earlier ones, in the order in which they are added."""
+    """Finder of pairs that nearly repeat earlier ones."""
 
     def __init__(self) -> None:
         self._hashes: list[Hashes] = []  # of bigrams, ascending within a pair
