@@ -126,6 +126,19 @@ def test_a_killed_job_resumes_and_is_the_same(
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "out" / name).read_bytes(), name
 
 
+def test_a_finished_augmentation_is_not_done_again(
+    runs: list[Path], corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = augment(request(corpus, tmp_path / "out", forward=runs))
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr("attnkit.tasks.translation.engines.EngineSearch._backend", None)  # no weights are loaded
+        assert augment(request(corpus, tmp_path / "out", forward=runs)) == report
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
+    with pytest.raises(UsageError, match=r"is finished, with other input or settings: run 1"):
+        augment(request(corpus, tmp_path / "out", forward=runs[1:]))
+
+
 def test_progress_counts_lines_of_the_corpus(runs: list[Path], corpus: tuple[Path, Path], tmp_path: Path) -> None:
     seen: list[int] = []
     done = request(corpus, tmp_path / "out", forward=runs, backward=runs[:1], batching=Batching(window=10))
