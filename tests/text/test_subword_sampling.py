@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from attnkit.errors import UsageError
 from attnkit.kernels import subwords
+from attnkit.protocols import UNK_ID
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.encoding import EncodedLines
 from attnkit.text.subword_sampling import subword_sampler
@@ -25,6 +26,7 @@ TEXT = [
     "the lower the newer the slower, and slowest of all: the lowest",
     "newest  newer   new\twide wider widest widening; lowing low 1996 1997",
     "größer größte Größe, naïve übergrößen — 東京 東京都 <b> <b>",
+    "don't 'tis l'homme 1st 2nd x1y2 a,b \"quoted\" 'quoted' rock'n'roll we'll, they'll (we'll) 3.14 50% 'em t't",
 ] * 4
 
 
@@ -58,9 +60,31 @@ def sample(lines: list[str], dropout: float, keys: range | None = None, longest:
     return draw(lines, (VOCABULARY, dropout, None), keys, longest)
 
 
+LINES = [
+    *TEXT[:4],
+    *("", " ", "   ", "unseen wörds, Ωmega\t\ttabs", "a<b>b", "x" * 300, "''tis 'tis don't' l'x'y' t'1 1't a''t 'a'b'"),
+    *("a <unk> sat", "<unk>", "</s> <pad>", "1a2b", "a-b_c", "’tis don’t ’", "we'll'x 3'll"),
+]
+
+
 def test_without_dropout_lines_are_encoded_as_by_the_tokenizer() -> None:
-    lines = [*TEXT[:3], "", " ", "   ", "unseen wörds, Ωmega\t\ttabs", "a<b>b", "x" * 300]
-    assert sample(lines, 0.0) == VOCABULARY.encode(lines)
+    assert sample(LINES, 0.0) == VOCABULARY.encode(LINES)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("at'n 1,.<>-\t", max_size=20))
+def test_words_end_where_the_tokenizer_splits(line: str) -> None:
+    assert sample([line], 0.0) == VOCABULARY.encode([line])
+    assert draw([line], (UNIGRAM, 0.0, 10.0)) == UNIGRAM.encode([line])
+
+
+@pytest.mark.parametrize("byte_fallback", [True, False])
+def test_the_unknown_token_and_its_letters_are_not_exchanged(byte_fallback: bool) -> None:
+    vocabulary = train(kind="unigram", byte_fallback=byte_fallback, size=420)
+    line = "a <unk> Ω sat"
+    (whole,) = vocabulary.encode([line])
+    rows = draw([line] * 300, (vocabulary, 0.0, 0.0), range(300))
+    assert {row.count(UNK_ID) for row in rows} == {whole.count(UNK_ID)}
 
 
 @settings(max_examples=200, deadline=None)

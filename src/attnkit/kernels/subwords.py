@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.jit import compiled, inline
 
-CONTINUES, STARTS_WORD, IS_WORD = range(3)  #: roles of entries: inside a word, at its start, a word that stays whole
+CONTINUES, STARTS_WORD, IS_WORD = range(3)  #: roles of entries: inside a word, at its start, a word that is not split
+UNKNOWN, LETTERS, DIGITS, SIGNS, APOSTROPHE, ELISION = range(6)
+"""Classes of entries by their first character after a space; ``ELISION`` is an apostrophe and letters, as in don't."""
 MAX_PIECES = 256  #: pieces of a word above which it keeps its encoding, since a word takes time quadratic in them
 
 
@@ -108,6 +110,47 @@ def _draw_segments(word: Any, size: int, trie: Any, sums: Any, key: Any, n_drawn
     return n, n_drawn
 
 
+@inline
+def _continues(word_class: Any, own: Any, is_followed: bool) -> Any:
+    """Return whether an entry belongs to the word before it.
+
+    Words are those that vocabularies split text into: letters with apostrophes between them, digits, or other signs;
+    bytes of a character belong to any. ``is_followed`` tells whether letters follow the entry.
+    """
+    if own == UNKNOWN or word_class == UNKNOWN:  # bytes of a character, or a space alone
+        return True
+    if word_class == LETTERS:
+        return own == LETTERS or own == ELISION or (own == APOSTROPHE and is_followed)  # noqa: SIM109
+    if word_class == DIGITS:
+        return own == DIGITS
+    return own == SIGNS or own == APOSTROPHE  # noqa: SIM109
+
+
+@inline
+def _class_of_word(own: Any) -> Any:
+    """Return the class of a word that begins with an entry."""
+    return SIGNS if own == APOSTROPHE else LETTERS if own == ELISION else own
+
+
+@inline
+def _word_end(ids: Any, begin: int, end: int, roles: Any, classes: Any) -> int:
+    """Return the end of the word that begins at an entry of a row, which ends at ``end``."""
+    stop = begin + 1
+    if roles[ids[begin]] == IS_WORD:
+        return stop
+    word_class = _class_of_word(classes[ids[begin]])
+    while stop < end and roles[ids[stop]] == CONTINUES:
+        own = classes[ids[stop]]
+        after = ids[stop + 1] if stop + 1 < end else ids[begin]
+        is_followed = stop + 1 < end and roles[after] == CONTINUES and classes[after] == LETTERS
+        if not _continues(word_class, own, is_followed):
+            return stop
+        if word_class == UNKNOWN:
+            word_class = _class_of_word(own)
+        stop += 1
+    return stop
+
+
 def _sample(
     text: Any, entries: Any, merges: Any, trie: Any, row_keys: Any, threshold: Any, longest: int, out: Any
 ) -> int:
@@ -116,7 +159,7 @@ def _sample(
     Words are merged, or drawn if the trie has scores.
     """
     ids, lengths = text
-    starts, pieces, roles = entries
+    starts, pieces, roles, classes = entries
     new_ids, new_lengths, word, sums = out
     n, end = 0, 0
     for row in range(len(lengths)):
@@ -126,13 +169,12 @@ def _sample(
         end = begin + lengths[row]
         i = begin
         while i < end:
-            stop, size = i, 0
-            while stop < end and (stop == i or (roles[ids[stop]] == CONTINUES and roles[ids[i]] != IS_WORD)):
-                for k in range(starts[ids[stop]], starts[ids[stop] + 1]):
+            stop, size = _word_end(ids, i, end, roles, classes), 0
+            for place in range(i, stop):
+                for k in range(starts[ids[place]], starts[ids[place] + 1]):
                     if size < MAX_PIECES:
                         word[size] = pieces[k]
                     size += 1
-                stop += 1
             if size <= MAX_PIECES and roles[ids[i]] != IS_WORD:
                 if len(trie[3]):
                     size, n_drawn = _draw_segments(word, size, trie, sums, key, n_drawn)
@@ -160,7 +202,7 @@ def compiled_loop() -> Callable[..., int] | None:
     """Return the compiled loop, or None without numba."""
     kinds = (np.int64, np.int32, np.uint64, np.uint8, np.float64)
     wide, words, keys, bytes_, floats = (np.empty(1, kind) for kind in kinds)
-    tables = (wide, words, bytes_), (keys, words, words), (keys, words, words, floats)
+    tables = (wide, words, bytes_, bytes_), (keys, words, words), (keys, words, words, floats)
     arguments = ((wide, wide), *tables, keys, np.uint64(0), 1, (wide, wide, wide, floats))
     loop: Callable[..., int] | None = compiled(_sample, arguments, ("subwords", "compiled_loop"))
     return loop
@@ -173,6 +215,7 @@ class SubwordSampler:
         self,
         pieces: list[list[int]],
         roles: list[int],
+        classes: list[int],
         *,
         longest: int,
         merges: Sequence[tuple[int, int, int]] = (),
@@ -184,6 +227,7 @@ class SubwordSampler:
         Args:
             pieces: (V) ids of the bytes that spell each entry; its own id if it stays whole.
             roles: (V) ``CONTINUES``, ``STARTS_WORD`` or ``IS_WORD``.
+            classes: (V) ``LETTERS`` or another class of the first character.
             longest: Length above which a row keeps its encoding.
             merges: Ids (left, right, merged) in the order in which they apply, for BPE-dropout.
             dropout: Probability that a merge is left out.
@@ -191,7 +235,7 @@ class SubwordSampler:
         """
         sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
         flat = np.fromiter((id for one in pieces for id in one), np.int32, int(sizes.sum()))
-        self._entries = np.concatenate([[0], np.cumsum(sizes)]), flat, np.array(roles, np.uint8)
+        self._entries = np.concatenate([[0], np.cumsum(sizes)]), flat, *np.array([roles, classes], np.uint8)
         self._n_pieces, self._longest = sizes, longest
         self._threshold = np.uint64(round(dropout * 2**32))
         self._merges = _table([(left, right) for left, right, _ in merges], [joined for _, _, joined in merges])

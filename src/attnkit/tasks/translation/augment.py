@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from attnkit.config import validate
 from attnkit.data.loader import Batching
 from attnkit.engine.engine_choice import Engine
 from attnkit.errors import UsageError
@@ -63,7 +64,7 @@ class AugmentRequest:
         """
         shared = {name: getattr(self, name) for name in ("output", "search", "device", "precision", "engine")}
         shared |= {name: getattr(self, name) for name in ("threads", "split", "batching", "overwrite")}
-        forward_config = self.config.model_copy(update={"tag": self.forward_tag})
+        forward_config = validate(SyntheticConfig, self.config.model_dump() | {"tag": self.forward_tag})
         both = SyntheticRequest(run=Path(), text=self.src, references=self.tgt, **shared)
         forward = replace(both, config=forward_config, tgt_lang=self.tgt_lang)
         backward = replace(
