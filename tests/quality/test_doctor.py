@@ -358,13 +358,16 @@ def test_overlap_is_mended_in_the_training_text(tmp_path: Path) -> None:
         "--test",
         str(test[1]),
     )
-    assert report.verdict == "40 lines also occur in the training source (100 %): scores on them are too good."
+    assert report.verdict == "40 of 40 lines also occur in the training source: scores on them are too good."
     assert report.severity == "warning"
     fresh = write(tmp_path, [*src[:3], *src[300:340]], [*tgt[:3], *tgt[300:340]], "fresh")
     few = write(tmp_path, src[:300], tgt[:300], "few")
     assert examine_pair(*fresh, others=few).severity == "good"  # 3 of 43
     report = examine_pair(*training, others=test, expected=Expected(others="validation"))
     assert report.remedy[:3] == ("clean", *map(str, training)) and report.remedy[-1] == str(test[1])
+    assert (
+        report.verdict == "40 lines also occur in the validation source, which has 40 lines: scores will be too good."
+    )
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -120,10 +120,10 @@ def _continues(word_class: Any, own: Any, is_followed: bool) -> Any:
     if own == UNKNOWN or word_class == UNKNOWN:  # bytes of a character, or a space alone
         return True
     if word_class == LETTERS:
-        return own == LETTERS or own == ELISION or (own == APOSTROPHE and is_followed)  # noqa: SIM109
+        return own == LETTERS or own == ELISION or (own == APOSTROPHE and is_followed)
     if word_class == DIGITS:
         return own == DIGITS
-    return own == SIGNS or own == APOSTROPHE  # noqa: SIM109
+    return own == SIGNS or own == APOSTROPHE
 
 
 @inline

@@ -23,7 +23,7 @@ from attnkit.quality.languages import Trigrams, mean_score
 from attnkit.quality.verdict import COPIED_SHARE, give_verdict
 from attnkit.runtime.signals import begin_worker, python_command, usable_cpus
 from attnkit.text.config import CheckConfig
-from attnkit.text.lines import read_lines
+from attnkit.text.lines import count_lines, read_lines
 from attnkit.text.sources import source_size
 from attnkit.text.tokenizer import Tokenizer
 
@@ -78,7 +78,8 @@ def examine_pair(
     if copied >= COPIED_SHARE * report.n_src > 0:  # what is learnt from copies says nothing of the other pairs
         report.stretches = []
     _add_stretches(report)
-    give_verdict(report, is_corpus=others is None or expected.others == "validation")
+    is_corpus = others is None or expected.others == "validation"
+    give_verdict(report, is_corpus, count_lines(others[0]) if others is not None and is_corpus else None)
     if others is not None and any(finding.name.endswith("_overlap") for finding in report.findings):
         _add_overlap_remedy(report, others, expected.others)
     return report

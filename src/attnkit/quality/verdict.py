@@ -11,12 +11,13 @@ OVERLAP_SHARE = 0.1  #: share of lines known from other files from which scores 
 WARN_SHARE = 0.02  #: share of copies that is mentioned first
 
 
-def give_verdict(report: CheckReport, is_corpus: bool = True) -> None:
+def give_verdict(report: CheckReport, is_corpus: bool = True, n_held_out: int | None = None) -> None:
     """Set the verdict, severity and remedy of a report.
 
-    ``is_corpus`` is False for a test set, which is compared with a corpus and may be small.
+    ``is_corpus`` is False for a test set, which is compared with a corpus and may be small. ``n_held_out`` is the
+    number of lines of the files that a corpus is compared with; None: these files are for scores themselves.
     """
-    report.severity, report.verdict, report.remedy = _verdict(report)
+    report.severity, report.verdict, report.remedy = _verdict(report, n_held_out)
     names = {finding.name for finding in report.findings}
     if not report.remedy and report.severity != "stop" and names - _NOT_MENDED:
         report.remedy = _clean(report)
@@ -51,7 +52,7 @@ def _clean(report: CheckReport) -> tuple[str, ...]:
     return "clean", report.src, report.tgt, "-o", "cleaned"
 
 
-def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
+def _verdict(report: CheckReport, n_held_out: int | None) -> tuple[Severity, str, tuple[str, ...]]:
     n = max(1, report.n_src)
     clean = _clean(report)
     by_name = {finding.name: finding for finding in report.findings}
@@ -98,9 +99,11 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
         return "warning", text, (*clean, "--realign")
     overlaps = [finding for name, finding in by_name.items() if name.endswith("_overlap")]
     shared = max(overlaps, key=lambda finding: finding.count, default=None)
-    if shared is not None and shared.count >= OVERLAP_SHARE * n:
-        what = f"{shared.count:,} {shared.described.replace(' that ', ' ', 1)} ({_percent(shared.count, n)})"
-        return "warning", f"{what}: scores on them are too good.", ()
+    if shared is not None and shared.count >= OVERLAP_SHARE * (n_held_out or n):
+        what = shared.described.replace(" that ", " ", 1)
+        if n_held_out is None:
+            return "warning", f"{shared.count:,} of {n:,} {what}: scores on them are too good.", ()
+        return "warning", f"{shared.count:,} {what}, which has {n_held_out:,} lines: scores will be too good.", ()
     if "few" in by_name:
         return "warning", f"{by_name['few'].count:,} {by_name['few'].described}: expect a weak model.", ()
     if report.separation is None:

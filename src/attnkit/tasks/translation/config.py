@@ -157,7 +157,8 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         if self.extension is not None and self.extension.files and not self.joint_vocabulary:
             raise ValueError("extension.files needs a joint vocabulary")
         rates = ("dropout", "attention_dropout", "activation_dropout")
-        if self.regularization.r_drop and not any(getattr(self.model, rate, 0) for rate in rates):
+        drops = any(getattr(self.model, rate, 0) for rate in rates) or (self.adapter and self.adapter.dropout)
+        if self.regularization.r_drop and not drops:
             raise ValueError("regularization.r_drop needs dropout: without it, both passes are the same")
         kind = self.regularization.sampled_kind
         if kind is not None and self.vocabulary_files is None and self.vocabulary.kind != kind:

@@ -193,9 +193,11 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
             lengths.append(found)
             tokens += weight * (sum(int(n.sum()) for n in found) + 2 * len(sample)) * lines / len(sample)
         sizes = tuple(side.vocab_size if whole else config.vocabulary.size for side in vocabularies)
-        from attnkit.engine.plan_advice import warn_of_size
+        from attnkit.engine.plan_advice import warn_of_size  # imported here: a training run is not estimated
+        from attnkit.quality.findings import FEW
 
-        note = "" if checkpoint is not None else warn_of_size(config.model.min_parameters(*sizes), tokens)
+        is_new = checkpoint is None and sum(counts) >= FEW
+        note = warn_of_size(config.model.min_parameters(*sizes), tokens) if is_new else ""
         return CorpusSize(sum(counts), tokens, sizes, tuple(map(np.concatenate, zip(*lengths, strict=True))), note)
 
     def sized_model(self, config: TranslationConfig, vocab_sizes: Sequence[int]) -> TranslationModel:
