@@ -12,6 +12,7 @@ import pytest
 
 import attnkit
 from attnkit.data.loader import Batching
+from attnkit.engine.resolve import resolve
 from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.tasks.translation.augment import AugmentRequest, augment
@@ -151,3 +152,46 @@ def test_no_run_is_an_error_before_anything_is_written(corpus: tuple[Path, Path]
     with pytest.raises(UsageError, match="no run to translate with"):
         augment(request(corpus, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tag_is_one_word(runs: list[Path], corpus: tuple[Path, Path], tmp_path: Path) -> None:
+    for tag in ("a b", "a\nb"):
+        with pytest.raises(UsageError, match="white space"):
+            augment(request(corpus, tmp_path / "out", forward=runs, forward_tag=tag))
+    assert not (tmp_path / "out").exists()
+
+
+def test_languages_belong_to_the_side_that_is_translated_into(
+    workshop: Any, corpus: tuple[Path, Path], runs: list[Path], tmp_path: Path
+) -> None:
+    flags: dict[str, Any] = {
+        f"data.{prefix}{side}": [str(workshop.file(f"{part}.{side}"))]
+        for prefix, part in (("", "train"), ("valid_", "valid"))
+        for side in ("src", "tgt")
+    }
+    flags |= {"data.directions": ["up:down"], "data.bidirectional": True, "model.kind": "transformer"}
+    settings = workshop.settings("transformer", limits__max_steps=20, **WORDS)
+    workshop.train(resolve(flags, sets=settings, preset_name="tiny").config, tmp_path / "both")
+    both: dict[str, Any] = {"forward": [tmp_path / "both"], "backward": [tmp_path / "both"]}
+    augment(request(corpus, tmp_path / "out", **both, src_lang="up", tgt_lang="down"))
+    translator = attnkit.Translator.load(tmp_path / "both", device="cpu", threads=1, tgt_lang="up")
+    tgt = lines_of(corpus[1])
+    written = {pair[0].removeprefix("<bt> ") for pair in pairs_of(tmp_path / "out") if pair[0].startswith("<bt> ")}
+    assert written <= {one.text for one in translator.translate(tgt, **SHORT)} and written
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [report[f"run {n}"]["languages"][0] for n in (1, 2)] == ["down", "up"]
+    for options, what, where in (
+        ({**both, "tgt_lang": "down"}, "no target language is chosen", "--src-lang"),
+        ({**both, "src_lang": "up"}, "no target language is chosen", "--tgt-lang"),
+        ({"forward": runs, "src_lang": "up"}, "no run translates into", "--src-lang"),
+        ({"backward": runs, "src_lang": "up"}, "has no tag", "--src-lang"),
+    ):
+        with pytest.raises(UsageError, match=what) as refused:
+            augment(request(corpus, tmp_path / "other", **options))
+        assert refused.value.where == where
+    assert not (tmp_path / "other").exists()
+
+
+def test_filters_of_back_translation_are_refused(runs: list[Path], corpus: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="filters of back-translation"):
+        augment(request(corpus, tmp_path / "out", forward=runs, config=SyntheticConfig(min_round_trip=30.0)))

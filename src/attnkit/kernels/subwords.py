@@ -119,11 +119,11 @@ def _continues(word_class: Any, own: Any, is_followed: bool) -> Any:
     """
     if own == UNKNOWN or word_class == UNKNOWN:  # bytes of a character, or a space alone
         return True
-    if word_class == LETTERS:
-        return own == LETTERS or own == ELISION or (own == APOSTROPHE and is_followed)
-    if word_class == DIGITS:
-        return own == DIGITS
-    return own == SIGNS or own == APOSTROPHE
+    if own == ELISION:
+        return word_class == LETTERS
+    if own == APOSTROPHE:
+        return word_class == SIGNS or (word_class == LETTERS and is_followed)
+    return own == word_class
 
 
 @inline
@@ -134,7 +134,7 @@ def _class_of_word(own: Any) -> Any:
 
 @inline
 def _word_end(ids: Any, begin: int, end: int, roles: Any, classes: Any) -> int:
-    """Return the end of the word that begins at an entry of a row, which ends at ``end``."""
+    """Return the end of the word that begins at an entry; the row ends at ``end``."""
     stop = begin + 1
     if roles[ids[begin]] == IS_WORD:
         return stop

@@ -35,18 +35,20 @@ def subword_sampler(tokenizer: Tokenizer, *, longest: int, dropout: float, alpha
             equally probable. None: BPE-dropout.
     """
     if alpha is None:
-        _check_kind(tokenizer, "bpe", "bpe_dropout")
+        check_kind(tokenizer, "bpe")
         ids = {name: id for id, name in enumerate(tokenizer.names)}
         merges = [(ids[left], ids[right], ids[left + right]) for left, right in tokenizer.model["merges"]]
         tables = _spell(tokenizer, {merged for _, _, merged in merges})
         return SubwordSampler(*tables, longest=longest, merges=merges, dropout=dropout)
-    _check_kind(tokenizer, "unigram", "unigram_alpha")
+    check_kind(tokenizer, "unigram")
     names, scores = tokenizer.names, [alpha * score for _, score in tokenizer.model["vocab"]]
     texts = {id for id, name in enumerate(names) if len(name) > 1 and tokenizer.bytes_of(id)}
     return SubwordSampler(*_spell(tokenizer, texts), longest=longest, scores=scores)
 
 
-def _check_kind(tokenizer: Tokenizer, kind: str, key: str) -> None:
+def check_kind(tokenizer: Tokenizer, kind: str) -> None:
+    """Raise ``UsageError`` if a vocabulary is not of the kind that is sampled."""
+    key = {"bpe": "bpe_dropout", "unigram": "unigram_alpha"}[kind]
     if tokenizer.config.kind != kind:
         what = f"regularization.{key} needs a vocabulary of kind {kind}, not {tokenizer.config.kind}"
         help = f"build one of kind {kind} (vocabulary.kind), or leave the key out"

@@ -67,9 +67,8 @@ class AugmentRequest:
         forward_config = validate(SyntheticConfig, self.config.model_dump() | {"tag": self.forward_tag})
         both = SyntheticRequest(run=Path(), text=self.src, references=self.tgt, **shared)
         forward = replace(both, config=forward_config, tgt_lang=self.tgt_lang)
-        backward = replace(
-            both, text=self.tgt, references=self.src, config=self.config, is_back=True, tgt_lang=self.src_lang
-        )
+        backward = replace(both, text=self.tgt, references=self.src, config=self.config, is_back=True)
+        backward = replace(backward, tgt_lang=self.src_lang, lang_option="--src-lang")
         jobs = [replace(forward, run=run) for run in self.forward]
         return jobs + [replace(backward, run=run) for run in self.backward]
 
@@ -101,6 +100,17 @@ def augment(
     if not jobs:
         help = "give --forward RUN, --backward RUN, or both"
         raise UsageError("no run to translate with", where="--forward", help=help)
+    if request.config.needs_forward:
+        what = "min_forward_log_prob and min_round_trip are filters of back-translation alone"
+        raise UsageError(what, where="settings", help="min_log_prob filters translations of both directions")
+    for language, runs, option in (
+        (request.src_lang, request.backward, "--src-lang"),
+        (request.tgt_lang, request.forward, "--tgt-lang"),
+    ):
+        if language is not None and not runs:
+            what = f"no run translates into the language of {option}"
+            help = f"add {'--backward' if option == '--src-lang' else '--forward'} RUN, or leave it out"
+            raise UsageError(what, where=option, help=help)
     check_files(jobs[0])
     for job in jobs[1:]:
         check_request(TranslateRequest([job.run], job.text))

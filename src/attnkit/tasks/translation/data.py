@@ -88,8 +88,7 @@ def prepare(
     yield StatusEvent("checking the text")
     yield from _check(data)
     given, source = provided_vocabularies(config, checkpoint)
-    for tokenizer in [*(given or ()), *([source] if source is not None else ())]:
-        check_symbols(config, tokenizer)
+    check_given(config, given, source)
     if (reads := source or (given and given.src)) is not None:
         check_tags(config, reads)
         if _has_back_translated(config) and reads.token_id(BACK_TRANSLATED) is None:
@@ -194,6 +193,16 @@ def train_vocabularies(
 
 def _has_back_translated(config: TranslationConfig) -> bool:
     return any(is_back_translated(Path(path)) for path in (*config.data.src, *config.data.mix_src))
+
+
+def check_given(config: TranslationConfig, given: Vocabularies | None, source: Tokenizer | None) -> None:
+    """Raise ``UsageError`` if vocabularies lack symbols or are of another kind."""
+    for tokenizer in [*(given or ()), *([source] if source is not None else ())]:
+        check_symbols(config, tokenizer)
+        if (kind := config.regularization.sampled_kind) is not None:
+            from attnkit.text.subword_sampling import check_kind  # imported here: most runs sample nothing
+
+            check_kind(tokenizer, kind)
 
 
 def check_symbols(config: TranslationConfig, tokenizer: Tokenizer) -> None:

@@ -28,10 +28,10 @@ def open_ensemble(runs: Sequence[Path], checkpoint: str | None, adapter: Path | 
     return opened
 
 
-def target_tag(run: OpenedRun, language: str | None) -> str:
+def target_tag(run: OpenedRun, language: str | None, option: str = "--tgt-lang") -> str:
     """Return the tag of sources that are translated into a language; empty for none.
 
-    Raises ``UsageError`` if the run does not know the language, or None leaves a choice.
+    Raises ``UsageError``, which names ``option``, if the run does not know the language, or None leaves a choice.
     """
     known = run.config.data.target_languages
     if language is None and len(known) < 2:
@@ -40,6 +40,6 @@ def target_tag(run: OpenedRun, language: str | None) -> str:
         return language_tag(language)
     if not known:
         what = "this run has one target language, which has no tag"
-        raise UsageError(what, where="--tgt-lang", help="leave out --tgt-lang")
+        raise UsageError(what, where=option, help=f"leave out {option}")
     what = f"unknown target language '{language}'" if language is not None else "no target language is chosen"
-    raise UsageError(f"{what}; this run has {', '.join(known)}", where="--tgt-lang", help=f"add --tgt-lang {known[0]}")
+    raise UsageError(f"{what}; this run has {', '.join(known)}", where=option, help=f"add {option} {known[0]}")

@@ -55,6 +55,7 @@ class SyntheticRequest:
     references: Path | None = None  #: line n translates line n of ``text``; the nearest hypothesis to it is kept
     forward: Path | None = None  #: run of the other direction, for filters
     tgt_lang: str | None = None  #: language that ``run`` translates into, if it has several
+    lang_option: str = "--tgt-lang"  #: option that gives it
     text_lang: str | None = None  #: language of ``text``, into which ``forward`` translates, if it has several
     device: str = "auto"
     precision: Precision = "float32"
@@ -166,7 +167,7 @@ class PairWriter:
         self._translator, self._searcher = open_translator(
             request, tell, request.run, request.checkpoint, request.adapter
         )
-        self._translator.set_target_language(request.tgt_lang)
+        self._translator.set_target_language(request.tgt_lang, request.lang_option)
         self._translator.segmenter.policy = request.split
         self._translator.segmenter.tell = tell
         search = {"scores": request.config.min_log_prob is not None, **request.search}

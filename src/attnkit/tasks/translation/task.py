@@ -31,7 +31,7 @@ from attnkit.kernels.simd.targets import choose_target
 from attnkit.models.parts import layerwise_rates, part_of
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import MIN_CONFIDENCE_LINES, TranslationConfig
-from attnkit.tasks.translation.data import TranslationData, open_prepared, prepare, train_vocabularies
+from attnkit.tasks.translation.data import TranslationData, check_given, open_prepared, prepare, train_vocabularies
 from attnkit.tasks.translation.evaluate import TranslationEvaluation, compiled_form
 from attnkit.tasks.translation.loading import is_bert, provided_vocabularies, read_confidence
 from attnkit.tasks.translation.parallel_data import check_both_ways
@@ -183,6 +183,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
 
         # Vocabularies built from the samples equal the run's only if the samples are the whole text.
         given, source = provided_vocabularies(config, checkpoint)
+        check_given(config, given, source)
         vocabularies = given or train_vocabularies(config, source, sample_lines)
         whole = given is not None or max(counts) <= SAMPLE
         tokens, lengths = 0.0, []

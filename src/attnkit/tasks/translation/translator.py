@@ -131,12 +131,12 @@ class TranslationPipeline:
             tokens = [tokenizer.bytes_of(id) for id in range(tokenizer.vocab_size)]
             self.suppressed = SuppressedPhrases(given, tokens, joins)
 
-    def set_target_language(self, language: str | None) -> None:
+    def set_target_language(self, language: str | None, option: str = "--tgt-lang") -> None:
         """Translate into a language of runs with several; None: into the only one.
 
-        Raises ``UsageError`` if the runs do not know the language, or None leaves a choice.
+        Raises ``UsageError``, which names ``option``, if the runs do not know the language, or None leaves a choice.
         """
-        self._tag = tag_ids(self.src_tokenizer, target_tag(self.runs[0], language))
+        self._tag = tag_ids(self.src_tokenizer, target_tag(self.runs[0], language, option))
         self.segmenter.max_length = self.max_source - len(self._tag)
 
     @property
