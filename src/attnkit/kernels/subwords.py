@@ -128,7 +128,7 @@ def _continues(word_class: Any, own: Any, is_followed: bool) -> Any:
 
 @inline
 def _class_of_word(own: Any) -> Any:
-    """Return the class of a word that begins with an entry."""
+    """Return the class of a word, given that of its first entry."""
     return SIGNS if own == APOSTROPHE else LETTERS if own == ELISION else own
 
 
