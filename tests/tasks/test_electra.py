@@ -113,7 +113,7 @@ def walk(batch: LanguageModelBatch, generator: Any, discriminator: Any) -> tuple
 def peers(model: Electra, config: Any, vocab_size: int) -> tuple[Any, Any, list[Any], list[Any]]:
     """Return generator and discriminator of transformers with the same weights, and how their names correspond."""
     transformers = pytest.importorskip("transformers")
-    body, own = config.model, config.model.generator(config.electra.generator_size)
+    body, own = config.model, config.model.generator_architecture(config.electra.generator_size)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     of_encoder = layout.with_prefix("encoder", layout.bert_body(body, "electra.")) + layout.detection_head()
     of_generator = layout.bert_body(own, "electra.") + layout.bert_head(own, "electra")
@@ -254,16 +254,16 @@ def test_bfloat16_is_near_float32(workshop: Any, tmp_path: Path) -> None:
 
 def test_generators_have_a_share_of_the_heads() -> None:
     config = BertConfig(d_model=256, n_heads=4, d_ff=1024)
-    small = config.generator(0.25)
+    small = config.generator_architecture(0.25)
     assert (small.n_heads, small.d_model, small.d_ff, small.d_embedding) == (1, 64, 256, 256)
     assert small.n_layers == config.n_layers
-    assert BertConfig(d_model=256, n_heads=4, d_embedding=64).generator(0.25).d_embedding is None
-    assert config.generator(0.5).d_model == 128 and config.generator(0.01).n_heads == 1
-    assert config.generator(1.0).model_copy(update={"pooler": "auto"}) == config
+    assert BertConfig(d_model=256, n_heads=4, d_embedding=64).generator_architecture(0.25).d_embedding is None
+    assert config.generator_architecture(0.5).d_model == 128 and config.generator_architecture(0.01).n_heads == 1
+    assert config.generator_architecture(1.0).model_copy(update={"pooler": "auto"}) == config
     mixed = BertConfig.model_validate(
         {"d_model": 32, "n_heads": 4, "alignment": ["dot", "scaled_dot", "general", "dot"]}, strict=False
     )
-    assert mixed.generator(0.5).heads == mixed.heads[:2]
+    assert mixed.generator_architecture(0.5).heads == mixed.heads[:2]
 
 
 def test_embeddings_are_shared_and_stored_once(workshop: Any, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from language import configure
 
+import attnkit
 from attnkit.analysis.embed_transformer import open_reader
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.loading import load_model
@@ -18,6 +19,7 @@ from attnkit.engine.plan import PlanRequest, plan
 from attnkit.engine.resolve import inherited, resolve
 from attnkit.engine.task import TrainingOutcome, task_of
 from attnkit.errors import RunError, UsageError
+from attnkit.kernels.jit import is_available
 from attnkit.models.electra import Electra
 from attnkit.models.layers import PackedLayout
 from attnkit.models.parts import language_part_of
@@ -104,6 +106,32 @@ def test_masks_are_filled_by_the_generator(run: Path) -> None:
         assert any(guess.probability == pytest.approx(each, rel=1e-6) for each in found)
     (scored,) = score_texts(opened, ["the film was good"])
     assert len(scored.tokens) == len(scored.token_log_probs) and all(value < 0 for value in scored.token_log_probs)
+
+
+def test_a_precision_without_loops_is_not_reported(run: Path) -> None:
+    """This generator is narrower than its embeddings, for which there are no compiled loops."""
+    with pytest.warns(UserWarning, match="d_embedding.; using torch in float32 instead of int8"):
+        coarse = attnkit.MaskedLM.load(run, device="cpu", precision="int8")
+    plain = attnkit.MaskedLM.load(run, device="cpu")
+    assert (coarse.summary.precision, coarse.summary.engine) == ("float32", "torch")
+    lines = ["the [MASK] was good"]
+    assert coarse.fill(lines) == plain.fill(lines) and np.array_equal(coarse.embed(lines), plain.embed(lines))
+
+
+@pytest.mark.skipif(not is_available(), reason="needs numba")
+def test_the_precision_is_that_of_the_predictions(workshop: Any, tmp_path: Path) -> None:
+    """A generator as wide as its embeddings runs in compiled loops, and so does the encoder, for embeddings."""
+    sets = ["objective=electra", "electra.generator_size=1.0", "limits.max_steps=1"]
+    workshop.train(configure("mlm", [workshop.file("text.txt")], *sets), tmp_path / "run")
+    plain, coarse = (
+        attnkit.MaskedLM.load(tmp_path / "run", device="cpu", precision=name, threads=1) for name in ("float32", "int8")
+    )
+    assert (coarse.summary.precision, coarse.summary.engine) == ("int8", "compiled")
+    text = "the film was good"
+    exact, found = (model.score([text])[0].log_prob for model in (plain, coarse))
+    assert found != exact and found == pytest.approx(exact, rel=0.05)
+    vectors = [model.embed([text]) for model in (plain, coarse)]
+    assert not np.array_equal(*vectors) and np.allclose(*vectors, atol=0.1)
 
 
 def test_commands_read_the_run(run: Path, workshop: Any, call: Any, tmp_path: Path) -> None:

@@ -32,15 +32,15 @@ def reason_against_language_model(config: BertConfig | GptConfig) -> str | None:
     return f"heads wider than {MAX_HEAD}" if config.d_head > MAX_HEAD else None
 
 
-def set_precision(opened: LoadedModel, precision: Precision, notify: Callable[[str], None]) -> None:
+def set_precision(opened: LoadedModel, precision: Precision, notify: Callable[[str], None]) -> bool:
     """Let the BERT encoder of a loaded model run in a precision; float32 is torch's.
 
-    ``notify`` receives a note before loops are compiled, or if they lack an option of the encoder: then torch computes
+    Returns whether it runs in compiled loops. ``notify`` receives a note before loops are compiled, or if they lack an option of the encoder: then torch computes
     in float32. Raises ``UsageError`` if the kind of model or the device has no such precision, ``SystemFailure`` if the
     loops cannot be compiled.
     """
     if precision == "float32":
-        return
+        return False
     found = opened.model if isinstance(opened.model, Bert) else getattr(opened.model, "encoder", None)
     if not isinstance(found, Bert):
         reason: str | None = f"a model of kind {opened.config.model.kind}"
@@ -50,7 +50,7 @@ def set_precision(opened: LoadedModel, precision: Precision, notify: Callable[[s
         reason = reason_against_language_model(opened.config.model)
     if reason is not None and isinstance(found, Bert) and reason not in (GPU, NO_NUMBA):
         notify(f"compiled loops do not support {reason}; using torch in float32 instead of {precision}")
-        return
+        return False
     if reason is not None:
         check_torch_may(reason, "auto", precision, notify, by_torch=("float32",))
     assert isinstance(found, Bert)
@@ -58,6 +58,7 @@ def set_precision(opened: LoadedModel, precision: Precision, notify: Callable[[s
         packed = _pack(opened, found, precision)
         n_threads = number_of_threads(torch.get_num_threads())
         compile_encoder(found, CompiledEncoder(packed, n_threads=n_threads, notify=notify))
+    return True
 
 
 def _pack(

@@ -29,6 +29,7 @@ from attnkit.kernels.simd.targets import Precision
 from attnkit.library.files import as_path, warn, windows
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
+from attnkit.tasks.language_modeling.electra import masked_language_model
 from attnkit.tasks.language_modeling.fill_mask import FilledText, FillMaskPipeline
 from attnkit.tasks.language_modeling.generate import GeneratedText, Generator, search_config
 from attnkit.tasks.language_modeling.score import TextScore, score_texts
@@ -48,14 +49,21 @@ def open_model(
     checkpoint: str | None,
     adapter: str | Path | None = None,
 ) -> tuple[LoadedModel, RunSummary]:
-    """Load a run of a task, its encoder in a precision; return it with its summary."""
+    """Load a run of a task, its encoder in a precision; return it with its summary.
+
+    Of an ELECTRA, the precision is that of the generator, which predicts; where it has it, the encoder gets it, too. The
+    summary names the precision that is used: float32 if compiled loops lack an option of the model.
+    """
     set_threads(threads)
     options: dict[str, Any] = {"device": device, "checkpoint": checkpoint, "adapter": as_path(adapter)}
     opened = load_model(Path(run), task, warn=warn, **options)
-    compiled = precision != "float32" and task != "clm"
-    if compiled:
-        set_precision(opened, precision, warn)
-    return opened, summarize(opened, precision, "compiled" if compiled else "torch")
+    if task == "clm":
+        return opened, summarize(opened, precision, "torch")
+    predicting = masked_language_model(opened)
+    compiled = set_precision(predicting, precision, warn)
+    if compiled and predicting is not opened:
+        set_precision(opened, precision, warn)  # for embeddings of texts
+    return opened, summarize(opened, precision if compiled else "float32", "compiled" if compiled else "torch")
 
 
 def summarize(opened: LoadedModel, precision: str, engine: str) -> RunSummary:

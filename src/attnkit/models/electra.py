@@ -46,7 +46,7 @@ class Electra(nn.Module):
         super().__init__()
         self.encoder = encoder_without_mlm_head(config, vocab_size)
         self.detector = DetectionHead(config)
-        self.generator = generator = Bert(config.generator(options.generator_size), vocab_size)
+        self.generator = generator = Bert(config.generator_architecture(options.generator_size), vocab_size)
         for name in ("embedding", "places", "segments", "embedding_norm"):
             setattr(generator, name, getattr(self.encoder, name))
         if config.tie_embeddings:

@@ -189,7 +189,7 @@ class BertConfig(LanguageConfig, frozen=True):
         """Return whether a layer attends within a window; layers count from 0."""
         return self.local_window is not None and layer % self.global_every > 0
 
-    def generator(self, size: float) -> BertConfig:
+    def generator_architecture(self, size: float) -> BertConfig:
         """Return the architecture of a generator with a share of the heads, for ELECTRA.
 
         Heads are as wide as the encoder's, and at least one; the ratio of the inner width to the width is kept, too.

@@ -138,7 +138,7 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     @property
     def activation_floats_per_token(self) -> float:
         """Return the estimate for the encoder and any generator."""
-        models = [self.model, *([self.model.generator(self.electra.generator_size)] if self.generator else [])]
+        models = [self.model, *([self.model.generator_architecture(self.electra.generator_size)] if self.generator else [])]
         return sum(model.activation_floats_per_token for model in models)
 
 

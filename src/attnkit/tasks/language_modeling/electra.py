@@ -138,5 +138,5 @@ def masked_language_model(opened: LoadedModel) -> LoadedModel:
     """Return a loaded run as a masked language model: of an ELECTRA, its generator."""
     if not isinstance(opened.model, Electra):
         return opened
-    own = opened.config.model.generator(opened.config.electra.generator_size)
+    own = opened.config.model.generator_architecture(opened.config.electra.generator_size)
     return replace(opened, model=opened.model.generator, config=opened.config.model_copy(update={"model": own}))
