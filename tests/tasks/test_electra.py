@@ -16,6 +16,7 @@ from attnkit.data.language_modeling import LanguageModelBatch
 from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.engine.task import task_of
 from attnkit.formats.huggingface import layout
+from attnkit.models import electra
 from attnkit.models.electra import Electra, sample
 from attnkit.models.language_config import BertConfig
 from attnkit.models.layers import PackedLayout
@@ -149,7 +150,7 @@ def test_loss_and_gradients_are_those_of_transformers(workshop: Any, tmp_path: P
     batch = prepared.train.batch(numbers, 1, 3)
     assert batch.passages is not None and len(batch.chosen) > 20
     nll, detection, judged = walk(batch, generator, discriminator)
-    terms = electra_loss(model, CPU, 0.0, 3.0)(batch)
+    terms = task_of(config).loss(config, model, prepared, CPU)(batch)
     torch.testing.assert_close(terms["nll"].total, nll)
     torch.testing.assert_close(terms["detection"].total, detection)
     counts = prepared.train.counts(numbers, 1, 3)
@@ -232,12 +233,49 @@ def test_epochs_and_seeds_draw_other_tokens(workshop: Any, tmp_path: Path) -> No
     assert every.dtype == torch.float32 and float(every.max()) < 1 and 0.4 < float(every.mean()) < 0.6
 
 
-def test_the_encoder_is_not_pulled_by_the_generator(workshop: Any, tmp_path: Path) -> None:
+def test_detection_does_not_train_the_generator(workshop: Any, tmp_path: Path) -> None:
     """No gradient of detection reaches the generator but by what they share (section 2)."""
     _, prepared, model = setting(workshop, tmp_path)
     electra_loss(model, CPU, 0.0, 1.0)(prepared.train.batch(np.arange(5), 1, 0))["detection"].total.backward()
     own = {name: p.grad for name, p in model.named_parameters() if name.startswith("generator.")}
     assert own and all(gradient is None for gradient in own.values())
+
+
+def test_nothing_is_kept_for_gradients_through_the_draws(workshop: Any, tmp_path: Path) -> None:
+    """Tokens have no gradient, so logits (N, V) of the generator would be kept in vain."""
+    _, prepared, model = setting(workshop, tmp_path)
+    batch = prepared.train.batch(np.arange(5), 1, 0)
+    rows = torch.randn(len(batch.chosen), model.generator.output.in_features).double().requires_grad_()
+    kept: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        model.replace(batch.ids, rows, batch.chosen, batch.draws)
+        assert not kept
+        model.generator.output(rows).softmax(-1)
+    assert kept, "with gradients"
+
+
+def test_chunks_of_logits_give_the_tokens_of_one(
+    workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, prepared, model = setting(workshop, tmp_path)
+    batch = prepared.train.batch(np.arange(5), 1, 0)
+    n, output = len(batch.chosen), model.generator.output
+    rows = 3 * torch.randn(n, output.in_features).double()
+    with torch.no_grad():
+        expected = batch.ids.clone().view(-1)
+        expected[batch.chosen] = sample(output(rows), batch.draws)
+    assert n > 7 and len(expected[batch.chosen].unique()) > 5
+    for size in (1, 3, n):
+        monkeypatch.setattr(electra, "_MAX_LOGITS_ON_CPU", size * output.out_features)
+        assert torch.equal(model.replace(batch.ids, rows, batch.chosen, batch.draws).view(-1), expected), size
+
+
+def test_an_evaluation_passes_the_generator_once(workshop: Any, tmp_path: Path) -> None:
+    config, prepared, model = setting(workshop, tmp_path)
+    evaluation, calls = task_of(config).evaluation(config, prepared, CPU, None), []
+    model.generator.predictor.register_forward_hook(lambda *given: calls.append(len(given)))
+    evaluation(model)
+    assert len(calls) == len(list(evaluation.batches())) + len(evaluation.samples)
 
 
 def test_bfloat16_is_near_float32(workshop: Any, tmp_path: Path) -> None:

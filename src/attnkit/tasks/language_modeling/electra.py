@@ -43,7 +43,7 @@ def detect(model: Electra, batch: LanguageModelBatch) -> Detection:
     found, _ = features(model.generator, batch)
     text = batch.ids.clone()
     text.view(-1)[batch.chosen] = batch.targets
-    ids = model.replace(text, found.detach(), batch.chosen, batch.draws)
+    ids = model.replace(text, found, batch.chosen, batch.draws)
     logits = model.detector(model.encoder.hidden(ids, layout_of(batch)))
     wide = torch.promote_types(logits.dtype, torch.float32)
     return Detection(found, ids, logits.to(wide), ids != text, text != PAD_ID)
@@ -85,17 +85,19 @@ class ElectraEvaluation(LanguageEvaluation):
     """
 
     def _score(self, model: Electra) -> tuple[float, dict[str, float]]:  # type: ignore[override]
-        n_targets, of_generator = super()._score(model.generator)
+        guesses = self.tally()
         n_tokens, total = 0, 0.0
         n_replaced = n_flagged = n_right = 0
         for batch in self.batches():
             found = detect(model, batch)
+            guesses.add(found.features, batch, model.generator.output)
             flagged = (found.logits > 0) & found.real
             total += float(detection_sum(found))
             n_tokens += int(found.real.sum())
             n_replaced += int(found.replaced.sum())
             n_flagged += int(flagged.sum())
             n_right += int((flagged & found.replaced).sum())
+        of_generator = guesses.scores()
         detection = total / max(1, n_tokens)
         assert self.config.task == "mlm"
         scores = {
@@ -106,7 +108,7 @@ class ElectraEvaluation(LanguageEvaluation):
             "generator_loss": of_generator["loss"],
             "generator_accuracy": of_generator["accuracy"],
         }
-        return n_targets, scores
+        return guesses.n_targets, scores
 
     def _make_samples(self, model: Electra) -> list[Sample]:  # type: ignore[override]
         """Return samples: what the encoder reads, the text, what it takes for the text.

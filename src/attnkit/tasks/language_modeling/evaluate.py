@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnkit.data.language_modeling import LanguageModelBatch
 from attnkit.data.loader import Batching, make_batches
+from attnkit.data.packed_batches import CorpusMixture
 from attnkit.data.store import Store
 from attnkit.engine.events import Sample
 from attnkit.engine.seq2seq import sample_indices
@@ -106,6 +107,51 @@ def next_logits(model: Bert | Gpt, hidden: Tensor | None) -> Tensor:
     return logits
 
 
+class TokenTally:
+    """Predictions of tokens, counted batch by batch: loss and accuracies, also per corpus."""
+
+    def __init__(self, mixture: CorpusMixture, n_corpora: int) -> None:
+        self._mixture = mixture
+        self._counts = np.zeros((3, n_corpora))  # per corpus: targets, targets ranked first, targets in the top five
+        self._nll = 0.0
+
+    @property
+    def n_targets(self) -> float:
+        """Return the number of predicted tokens."""
+        return float(self._counts[0].sum())
+
+    def add(self, found: Tensor, batch: LanguageModelBatch, output: nn.Linear) -> None:
+        """Count the targets of a batch, given the inputs (N, D) of the output layer."""
+        size = max(1, _MAX_LOGITS // output.out_features)
+        ranks, nll = np.empty(0, np.int64), 0.0
+        for rows, targets in zip(torch.split(found, size), torch.split(batch.targets, size), strict=True):
+            logits = output(rows).float()  # (n, V)
+            right = logits.gather(1, targets[:, None])
+            nll += float((logits.logsumexp(1) - right[:, 0]).sum(dtype=torch.float64))
+            # >=, not >: identical logits for all tokens must not count as correct.
+            ranks = np.append(ranks, ((logits >= right).sum(1) - 1).cpu().numpy())
+        self._nll += nll
+        corpora = self._mixture.corpus(batch.numbers)
+        corpora = corpora[batch.chosen.cpu().numpy() // batch.ids.shape[1]]  # (N,)
+        for count, limit in zip(self._counts, (np.inf, 1, 5), strict=True):
+            count += np.bincount(corpora[ranks < limit], minlength=len(count))
+
+    def scores(self) -> dict[str, float]:
+        """Return loss, perplexity and accuracies; without targets, loss is NaN."""
+        n_tokens, n_first, n_fifth = self._counts.sum(1).tolist()
+        loss = self._nll / n_tokens if n_tokens else math.nan
+        scores = {
+            "loss": loss,
+            "perplexity": math.exp(min(loss, _MAX_EXPONENT)),
+            "accuracy": 100 * (n_first / max(1.0, n_tokens)),
+            "top_5": 100 * (n_fifth / max(1.0, n_tokens)),
+        }
+        if self._counts.shape[1] > 1:
+            accuracies = 100 * self._counts[1] / np.maximum(1, self._counts[0])
+            scores |= {f"accuracy_{number}": float(value) for number, value in enumerate(accuracies, 1)}
+        return scores
+
+
 @dataclass
 class LanguageEvaluation:
     """Scores on the development set, with the same masked tokens each time."""
@@ -129,41 +175,21 @@ class LanguageEvaluation:
 
     def _score(self, model: Bert | Gpt) -> tuple[float, dict[str, float]]:
         """Return the number of targets and the metrics; without targets, loss is NaN."""
-        n_corpora = len(self.config.data.valid_files or self.config.data.files)
-        counts = np.zeros((3, n_corpora))  # per corpus: targets, targets ranked first, targets in the top five
-        nll, n_pairs, n_right_pairs = 0.0, 0, 0
-        size = max(1, _MAX_LOGITS // model.output.out_features)
+        tally, n_pairs, n_right_pairs = self.tally(), 0, 0
         for batch in self.batches():
             found, hidden = features(model, batch)
-            ranks, batch_nll = np.empty(0, np.int64), 0.0
-            for rows, targets in zip(torch.split(found, size), torch.split(batch.targets, size), strict=True):
-                logits = model.output(rows).float()  # (n, V)
-                right = logits.gather(1, targets[:, None])
-                batch_nll += float((logits.logsumexp(1) - right[:, 0]).sum(dtype=torch.float64))
-                # >=, not >: identical logits for all tokens must not count as correct.
-                ranks = np.append(ranks, ((logits >= right).sum(1) - 1).cpu().numpy())
-            nll += batch_nll
-            corpora = self.prepared.valid.mixture.corpus(batch.numbers)
-            corpora = corpora[batch.chosen.cpu().numpy() // batch.ids.shape[1]]  # (N,)
-            for count, limit in zip(counts, (np.inf, 1, 5), strict=True):
-                count += np.bincount(corpora[ranks < limit], minlength=n_corpora)
+            tally.add(found, batch, model.output)
             if batch.follows is not None:
                 n_pairs += len(batch.follows)
                 n_right_pairs += int((next_logits(model, hidden).argmax(1) == batch.follows).sum())
-        n_tokens, n_first, n_fifth = counts.sum(1).tolist()
-        loss = nll / n_tokens if n_tokens else math.nan
-        scores = {
-            "loss": loss,
-            "perplexity": math.exp(min(loss, _MAX_EXPONENT)),
-            "accuracy": 100 * (n_first / max(1.0, n_tokens)),
-            "top_5": 100 * (n_fifth / max(1.0, n_tokens)),
-        }
-        if n_corpora > 1:
-            accuracies = 100 * counts[1] / np.maximum(1, counts[0])
-            scores |= {f"accuracy_{number}": float(value) for number, value in enumerate(accuracies, 1)}
+        scores = tally.scores()
         if n_pairs:
             scores["next_accuracy"] = 100 * n_right_pairs / n_pairs
-        return n_tokens, scores
+        return tally.n_targets, scores
+
+    def tally(self) -> TokenTally:
+        """Return an empty tally of the predictions of tokens."""
+        return TokenTally(self.prepared.valid.mixture, len(self.config.data.valid_files or self.config.data.files))
 
     def batches(self) -> Iterator[LanguageModelBatch]:
         """Yield the batches to score, with their masked tokens."""
