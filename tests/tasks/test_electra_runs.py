@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from language import configure
+from language import configure, prepare
 
 import attnkit
 from attnkit.analysis.embed_transformer import open_reader
@@ -18,13 +18,14 @@ from attnkit.engine.loading import load_model
 from attnkit.engine.plan import PlanRequest, plan
 from attnkit.engine.resolve import inherited, resolve
 from attnkit.engine.task import TrainingOutcome, task_of
-from attnkit.errors import RunError, UsageError
+from attnkit.errors import UsageError
 from attnkit.kernels.jit import is_available
 from attnkit.models.electra import Electra
 from attnkit.models.layers import PackedLayout
 from attnkit.models.parts import language_part_of
 from attnkit.tasks.finetuning.task import ENCODER_PREFIX
 from attnkit.tasks.language_modeling.compare import compare
+from attnkit.tasks.language_modeling.data import load_text
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 from attnkit.tasks.language_modeling.score import score_texts
 from attnkit.tasks.language_modeling.task import make_model
@@ -48,7 +49,8 @@ def test_the_run_says_what_it_is(run: Path) -> None:
     opened = load_model(run, "mlm", device="cpu")
     assert isinstance(opened.model, Electra)
     card = (run / "README.md").read_text()
-    assert "ELECTRA" in card and "attnkit finetune" in card and "recall" in card
+    assert "ELECTRA" in card and "recall" in card
+    assert "attnkit finetune run --task text-classification --train train.tsv" in card
     assert not list(task_of(opened.config).find_errors(RunFolder(run).checkpoint()[0], opened.config))
 
 
@@ -169,10 +171,73 @@ def test_pretraining_goes_on_with_the_same_objective(workshop: Any, run: Path, t
     config = resolve(flags, sets=sets, preset_name="tiny", fixed=inherited(run, None)).config
     assert config.objective == "electra"
     workshop.train(config, tmp_path / "more", init_from=run)
-    other = resolve({**flags, "objective": "mlm"}, sets=sets, preset_name="tiny", fixed=inherited(run, None)).config
-    with pytest.raises(RunError, match="objective is mlm, but the run was trained with electra") as caught:
-        workshop.train(other, tmp_path / "other", init_from=run)
-    assert caught.value.where == "objective" and caught.value.help
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("objective", "mlm", "objective is mlm, but the run was trained with electra"),
+        ("electra.generator_size", "1", "electra.generator_size is 1, but the run was trained with 0.25"),
+    ],
+)
+def test_another_objective_or_generator_is_refused_early(
+    workshop: Any, run: Path, tmp_path: Path, call: Any, key: str, value: str, message: str
+) -> None:
+    """By a dry run and by the run itself, which leaves no folder."""
+    given = ["pretrain-mlm", str(workshop.file("text.txt")), "-o", str(tmp_path / "other"), "--init-from", str(run)]
+    given += ["--preset", "tiny", "--max-steps", "1", "--device", "cpu", "--set", f"{key}={value}"]
+    for options in (["--dry-run"], []):
+        code, _, err = call(*given, *options)
+        assert code == 4
+        assert [line.strip() for line in err.splitlines()] == [
+            f"error: {message}",
+            f"at {key}",
+            f"help: leave {key} out: --init-from sets it",
+        ]
+        assert not (tmp_path / "other").exists()
+    rounded = ["--set", "electra.generator_size=0.4"]  # one of two heads, too
+    assert call(*given[:-2], *rounded, "--dry-run")[0] == 0
+
+
+def test_the_next_step_is_fine_tuning(workshop: Any, tmp_path: Path, call: Any) -> None:
+    """The generator, which fills masks, guesses worse than a BERT of the encoder's size."""
+    given = ["pretrain-mlm", str(workshop.file("text.txt")), "--preset", "tiny", "--max-steps", "1", "--device", "cpu"]
+    sizes = [text for key in ("vocabulary.size=300", "model.n_layers=1") for text in ("--set", key)]
+    for objective, command in (
+        ("electra", ["finetune", str(tmp_path / "electra"), "--task", "text-classification", "--train", "train.tsv"]),
+        ("mlm", ["fill-mask", str(tmp_path / "mlm")]),
+    ):
+        run = ["-o", str(tmp_path / objective), "--set", f"objective={objective}"]
+        code, out, _ = call(*given, *sizes, *run)
+        assert code == 0 and out.splitlines()[-1].endswith("attnkit " + " ".join(command))
+
+
+def test_settings_of_electra_need_its_objective(workshop: Any) -> None:
+    for key, value in (("generator_size", "0.5"), ("detection_weight", "20")):
+        with pytest.raises(UsageError, match=f"electra.{key}={value} needs objective=electra"):
+            configure("mlm", [workshop.file("text.txt")], f"electra.{key}={value}")
+        assert configure("mlm", [workshop.file("text.txt")], f"electra.{key}={value}", "objective=electra").generator
+
+
+def test_all_selected_tokens_are_masked_for_the_generator(workshop: Any, tmp_path: Path) -> None:
+    """Section 2 of the paper; shares that the user sets are kept, and those of a stored run."""
+    files = [workshop.file("text.txt")]
+
+    def shares(*sets: str) -> tuple[float, float]:
+        masking = configure("mlm", files, *sets).masking
+        return masking.mask_replace_prob, masking.random_replace_prob
+
+    assert shares() == (0.8, 0.1)
+    assert shares("objective=electra") == shares("objective=electra", "masking.mask_unit=words") == (1.0, 0.0)
+    assert shares("objective=electra", "masking.mask_replace_prob=0.8") == (0.8, 0.1)
+    assert shares("objective=electra", "masking.random_replace_prob=0") == (0.8, 0.0)
+    config = configure("mlm", files, "objective=electra")
+    assert type(config).model_validate_json(config.model_dump_json()) == config
+    prepare(config, tmp_path)
+    prepared = load_text(config, tmp_path / "data")
+    batch = prepared.train.batch(np.arange(len(prepared.train)), 1, 0)
+    mask = prepared.tokenizer.token_id("[MASK]")
+    assert len(batch.chosen) > 50 and (batch.ids.view(-1)[batch.chosen] == mask).all()
 
 
 @pytest.mark.parametrize("key", ["model.next_sentence", "fsdp"])

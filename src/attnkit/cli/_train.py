@@ -111,9 +111,11 @@ def run_training(
     from attnkit.plotting.progress_text import scores
     from attnkit.runtime.signals import StopRequests, launched_rank
 
-    use = task_spec(resolved.config.task, resolved.config.model_kind).command
+    use, *usage = getattr(resolved.config, "usage", ()) or [
+        task_spec(resolved.config.task, resolved.config.model_kind).command
+    ]
     languages = getattr(resolved.config.data, "target_languages", ())
-    options = ("--tgt-lang", languages[0]) if languages else ()
+    options = ["--tgt-lang", languages[0]] if languages else usage
 
     def show_outcome(done: TrainingFinished) -> None:
         if training.json:

@@ -351,9 +351,11 @@ class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     2023), e.g. from 0.3 to 0.15; the limit that is nearest to its end measures the run, as for the learning rate.
     Development text is always masked at this rate. Null: constant."""
     mask_replace_prob: float = Field(default=0.8, ge=0, le=1)
-    """Share of the selected tokens that are replaced by [MASK]."""
+    """Share of the selected tokens that are replaced by [MASK]. With ``objective`` electra, the default is 1 unless
+    ``random_replace_prob`` is set."""
     random_replace_prob: float = Field(default=0.1, ge=0, le=1)
-    """Share of the selected tokens that are replaced by a random token; the rest stay unchanged."""
+    """Share of the selected tokens that are replaced by a random token; the rest stay unchanged. With ``objective``
+    electra, the default is 0 unless ``mask_replace_prob`` is set."""
     mask_unit: Literal["tokens", "words", "spans"] = "tokens"
     """Unit of masking: tokens, whole words, or spans of words (Joshi et al. 2020)."""
     span_geometric_p: float = Field(default=0.2, gt=0, le=1)

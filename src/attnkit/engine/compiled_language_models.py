@@ -35,9 +35,9 @@ def reason_against_language_model(config: BertConfig | GptConfig) -> str | None:
 def set_precision(opened: LoadedModel, precision: Precision, notify: Callable[[str], None]) -> bool:
     """Let the BERT encoder of a loaded model run in a precision; float32 is torch's.
 
-    Returns whether it runs in compiled loops. ``notify`` receives a note before loops are compiled, or if they lack an option of the encoder: then torch computes
-    in float32. Raises ``UsageError`` if the kind of model or the device has no such precision, ``SystemFailure`` if the
-    loops cannot be compiled.
+    Returns whether it runs in compiled loops. ``notify`` receives a note before loops are compiled, or if they lack an
+    option of the encoder: then torch computes in float32. Raises ``UsageError`` if the kind of model or the device has
+    no such precision, ``SystemFailure`` if the loops cannot be compiled.
     """
     if precision == "float32":
         return False

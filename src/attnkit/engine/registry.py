@@ -59,6 +59,8 @@ class TaskSpec:
     # Presets.
     preset_thresholds: PresetThresholds = AUTO
     """All presets of the task, each with the number of lines below which it is selected."""
+    adjust_path: str | None = None
+    """Function (preset's tree, other settings) -> tree, for a task whose presets depend on other settings."""
     lengthen_path: str | None = None
     """Function (preset's tree, lines in the training files) -> tree, for a task that trains longer on few examples."""
     init_preset: str | None = None
@@ -160,6 +162,7 @@ TASKS: dict[str, TaskSpec] = {
         task_path="tasks.language_modeling.task:TASK",
         config_path="tasks.language_modeling.config:MlmConfig",
         preset_path="tasks.language_modeling.config:mlm_preset",
+        adjust_path="tasks.language_modeling.config:adjust_mlm_preset",
         default_kind="bert",
         example="text: attnkit pretrain-mlm FILE",
         preset_thresholds=LANGUAGE_AUTO,

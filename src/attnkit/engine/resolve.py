@@ -190,8 +190,9 @@ def resolve(
         raise UsageError(f"the preset {name} needs {kind.description} to begin from", where="--preset", help=help)
     model = _model_kind(given, fixed) or kind.default_kind
     tree = kind.preset(name, str(load_symbol(kind.default_kind_path)(given) if model is None else model))
-    if name == kind.init_preset and kind.adjust_init_path is not None:
-        tree = load_symbol(kind.adjust_init_path)(tree, merge([*([fixed] if fixed else []), *layers])[0])
+    adjust_path = kind.adjust_init_path if name == kind.init_preset else kind.adjust_path
+    if adjust_path is not None:
+        tree = load_symbol(adjust_path)(tree, merge([*([fixed] if fixed else []), *layers])[0])
     if kind.lengthen_path is not None:
         tree = _lengthened(kind.lengthen_path, tree, given, earlier if earlier and earlier.name == name else None)
     if _get(given, "joint_vocabulary") is False:

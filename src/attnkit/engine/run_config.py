@@ -181,6 +181,11 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         return RESUMABLE_KEYS
 
     @property
+    def usage(self) -> tuple[str, ...]:
+        """Command that uses the run, and its options; empty: that of the task."""
+        return ()
+
+    @property
     def lora(self) -> LoraConfig | None:
         """Adapters that are trained instead of the weights; None: the weights are trained."""
         return None

@@ -51,8 +51,8 @@ def open_model(
 ) -> tuple[LoadedModel, RunSummary]:
     """Load a run of a task, its encoder in a precision; return it with its summary.
 
-    Of an ELECTRA, the precision is that of the generator, which predicts; where it has it, the encoder gets it, too. The
-    summary names the precision that is used: float32 if compiled loops lack an option of the model.
+    Of an ELECTRA, the precision is that of the generator, which predicts; the encoder follows it. The summary names the
+    precision that is used: float32 if compiled loops lack an option of the model.
     """
     set_threads(threads)
     options: dict[str, Any] = {"device": device, "checkpoint": checkpoint, "adapter": as_path(adapter)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,6 +67,7 @@ DROPOUT = {"tiny": 0.1, "mini": 0.0, "small": 0.0, "base": 0.1}
 """Dropout per preset; 0 for few epochs over much text, which is faster (Geiping and Goldstein 2022)."""
 ATTENTION_DROPOUT = {**DROPOUT, "base": 0.0}  #: 0 for base: the GPU kernel for packed passages has no dropout
 ELECTRA_METRICS = ("loss", "detection_loss", "precision", "recall", "generator_loss", "generator_accuracy")
+_REPLACEMENTS = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}  # of the selected tokens of an ELECTRA
 BERT_POSITIONS = "rotary"
 """With learned positions, a small BERT only learns unigram frequencies: docs/log/2026-11-22-bert-positions.md."""
 
@@ -109,6 +111,11 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
 
     @model_validator(mode="after")
     def _check(self) -> MlmConfig:
+        if self.objective != "electra":
+            unused = ElectraConfig()
+            for key, value in self.electra:
+                if value != getattr(unused, key):
+                    raise ValueError(f"electra.{key}={value:g} needs objective=electra")
         _check_frozen(self.finetuning, self.model, self.fsdp)
         _check_rows(self.model, self.data, self.data.isolate_documents and not self.model.next_sentence)
         for key, is_set in (("model.next_sentence", self.model.next_sentence), ("fsdp", self.fsdp)):
@@ -131,6 +138,11 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         return (*found, "next_accuracy") if self.model.next_sentence else found
 
     @property
+    def usage(self) -> tuple[str, ...]:
+        """Return ``finetune`` for an ELECTRA, whose generator fills masks worse."""
+        return () if self.generator is None else ("finetune", "--task", "text-classification", "--train", "train.tsv")
+
+    @property
     def generator(self) -> ElectraConfig | None:
         """Return the settings of a generator of replaced tokens, if there is one."""
         return self.electra if self.objective == "electra" else None
@@ -138,8 +150,10 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     @property
     def activation_floats_per_token(self) -> float:
         """Return the estimate for the encoder and any generator."""
-        models = [self.model, *([self.model.generator_architecture(self.electra.generator_size)] if self.generator else [])]
-        return sum(model.activation_floats_per_token for model in models)
+        own = self.model.activation_floats_per_token
+        if self.generator is None:
+            return own
+        return own + self.model.generator_architecture(self.generator.generator_size).activation_floats_per_token
 
 
 class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
@@ -183,6 +197,17 @@ def mlm_preset(name: str, kind: str) -> dict[str, Any]:
     """Return the configuration tree of a preset with ``[MASK]`` in its vocabulary."""
     tree = clm_preset(name, kind)
     return {**tree, "vocabulary": {**tree["vocabulary"], "symbols": [MASK]}}
+
+
+def adjust_mlm_preset(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a preset that masks all selected tokens of an ELECTRA, unless shares are set.
+
+    Clark et al. 2020, section 2: the generator reads [MASK] at all of them. BERT keeps some words, as it is fine-tuned
+    on texts without masks; the encoder of an ELECTRA never reads one.
+    """
+    masking = settings.get("masking", {})
+    is_set = not isinstance(masking, Mapping) or _REPLACEMENTS.keys() & masking.keys()
+    return tree if is_set or settings.get("objective") != "electra" else {**tree, "masking": dict(_REPLACEMENTS)}
 
 
 def clm_preset(name: str, kind: str) -> dict[str, Any]:

@@ -109,11 +109,7 @@ class LanguageModelingTask(Task[Config, PreparedText, Model]):
             yield f"the loss did not fall after the first evaluation, {losses[0]:.2f}\n  {_ADVICE}"
 
     def init_weights(self, config: Config, model: Model, source: Checkpoint, data: PreparedText) -> None:
-        """Copy all weights; raise ``RunError`` if of another objective."""
-        stored = read_run_config(source, config.task)
-        if isinstance(config, MlmConfig) and stored.objective != config.objective:
-            what = f"objective is {config.objective}, but the run was trained with {stored.objective}"
-            raise RunError(what, where="objective", help="leave objective out: --init-from sets it")
+        """Copy all weights."""
         load_weights(model, source)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: Config) -> Model:
@@ -121,16 +117,20 @@ class LanguageModelingTask(Task[Config, PreparedText, Model]):
         return make_model(config, read_tokenizer(checkpoint).vocab_size)
 
     def check_compatible(self, checkpoint: Checkpoint, config: Config) -> None:
+        """Raise ``RunError`` if the weights are of another objective or size."""
+        if isinstance(config, MlmConfig):
+            _check_objective(read_run_config(checkpoint, config.task), config)
         check_min_parameters(checkpoint, config.model.min_parameters(read_tokenizer(checkpoint).vocab_size))
 
     def model_card(self, config: Config, name: str) -> ModelCardFields:
         data = [f"`{path}`" for path in config.data.files]
         if isinstance(config, MlmConfig) and config.generator is not None:
+            command, *options = config.usage
             return ModelCardFields(
                 what="An encoder (bert) with the generator that it was trained against (ELECTRA)",
                 data=data,
                 scored="; replaced held-out tokens: losses in nats, all else in percent.",
-                use=f"attnkit finetune {name} --task text-classification --train train.tsv",
+                use=" ".join(["attnkit", command, name, *options]),
                 hub_task="feature-extraction",
             )
         if isinstance(config, MlmConfig):
@@ -152,6 +152,8 @@ class LanguageModelingTask(Task[Config, PreparedText, Model]):
         )
 
     def dry_run(self, config: Config, init_from: Path | None = None) -> RunEstimate:
+        if init_from is not None:
+            self.check_compatible(RunFolder(init_from).checkpoint()[0], config)
         return estimate_run(self, config, self.corpus_size(config, init_from), "documents")
 
     def corpus_size(self, config: Config, init_from: Path | None = None) -> CorpusSize:
@@ -223,6 +225,22 @@ class LanguageModelingTask(Task[Config, PreparedText, Model]):
             assert isinstance(config, MlmConfig)
             return electra_loss(model, device, smoothing, config.electra.detection_weight)
         return language_loss(model, device, smoothing)
+
+
+def _check_objective(stored: MlmConfig, config: MlmConfig) -> None:
+    """Raise ``RunError`` if a run cannot initialize another for its objective."""
+    key, old, new = "objective", str(stored.objective), str(config.objective)
+    if old == new:
+        if config.generator is None:
+            return
+        key, sizes = "electra.generator_size", (stored.electra.generator_size, config.electra.generator_size)
+        # Sizes that round to the same number of heads are the same generator.
+        heads = [config.model.generator_architecture(size).n_heads for size in sizes]
+        if heads[0] == heads[1]:
+            return
+        old, new = (f"{size:g}" for size in sizes)
+    what = f"{key} is {new}, but the run was trained with {old}"
+    raise RunError(what, where=key, help=f"leave {key} out: --init-from sets it")
 
 
 TASK = LanguageModelingTask()
