@@ -14,6 +14,7 @@ from language import configure, prepare
 import attnkit
 from attnkit.analysis.embed_transformer import open_reader
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.config import Layer
 from attnkit.engine.loading import load_model
 from attnkit.engine.plan import PlanRequest, plan
 from attnkit.engine.resolve import inherited, resolve
@@ -197,6 +198,17 @@ def test_another_objective_or_generator_is_refused_early(
         assert not (tmp_path / "other").exists()
     rounded = ["--set", "electra.generator_size=0.4"]  # one of two heads, too
     assert call(*given[:-2], *rounded, "--dry-run")[0] == 0
+
+
+def test_settings_are_inherited_with_their_objective(workshop: Any, run: Path) -> None:
+    """So that another objective is refused as such, not for a setting that nobody gave."""
+    origin, tree = inherited(run, None)
+    fixed = Layer(origin, {**tree, "electra": {**tree["electra"], "generator_size": 0.5}})
+    flags = {"task": "mlm", "data.files": [str(workshop.file("text.txt"))]}
+    same, other = (
+        resolve({**flags, "objective": given}, preset_name="tiny", fixed=fixed).config for given in (None, "mlm")
+    )
+    assert (same.objective, same.electra.generator_size, other.objective) == ("electra", 0.5, "mlm")
 
 
 def test_the_next_step_is_fine_tuning(workshop: Any, tmp_path: Path, call: Any) -> None:

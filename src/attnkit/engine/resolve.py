@@ -315,6 +315,8 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
         made = f"name such a run, or train one: attnkit train --task {allowed[0]}"
         help = "name another folder, or add --overwrite" if own else made
         raise RunError(f"this is a run of task '{str(stored)[:40]}', not {nouns}", where=fixed.origin, help=help)
+    if _get(given, "objective") not in (None, _get(fixed.tree, "objective")):  # electra belongs to its objective
+        fixed = Layer(fixed.origin, {key: value for key, value in fixed.tree.items() if key != "electra"})
     kind = task_spec(name, _model_kind(given, fixed))
     if stored not in kind.init_from_tasks:
         return kind, fixed

@@ -200,10 +200,10 @@ def mlm_preset(name: str, kind: str) -> dict[str, Any]:
 
 
 def adjust_mlm_preset(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a preset that masks all selected tokens of an ELECTRA, unless shares are set.
+    """Return a preset that masks all selected tokens for an ELECTRA.
 
-    Clark et al. 2020, section 2: the generator reads [MASK] at all of them. BERT keeps some words, as it is fine-tuned
-    on texts without masks; the encoder of an ELECTRA never reads one.
+    Shares that the user sets are kept. Clark et al. 2020, section 2: the generator reads [MASK] at all of them. BERT
+    keeps some words, as it is fine-tuned on texts without masks; the encoder of an ELECTRA never reads one.
     """
     masking = settings.get("masking", {})
     is_set = not isinstance(masking, Mapping) or _REPLACEMENTS.keys() & masking.keys()

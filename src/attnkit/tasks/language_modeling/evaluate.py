@@ -108,7 +108,7 @@ def next_logits(model: Bert | Gpt, hidden: Tensor | None) -> Tensor:
 
 
 class TokenTally:
-    """Predictions of tokens, counted batch by batch: loss and accuracies, also per corpus."""
+    """Loss and accuracies of predicted tokens, counted batch by batch and per corpus."""
 
     def __init__(self, mixture: CorpusMixture, n_corpora: int) -> None:
         self._mixture = mixture
