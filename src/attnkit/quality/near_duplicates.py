@@ -1,7 +1,8 @@
 """Pairs that repeat an earlier pair but for a word or two.
 
 Two pairs are near-duplicates if they share most of their word bigrams, both sides taken together, and some of these
-are rare: sentences that are merely alike share the bigrams that all sentences of a corpus have.
+are rare: sentences that are merely alike share the bigrams that all sentences of a corpus have. Their numbers must be
+the same: texts that differ in a number say different things.
 
 Candidates are found by bottom sketches (Broder 1997, On the Resemblance and Containment of Documents): the ``SKETCH``
 smallest hashes of a pair's rare bigrams are a random sample of them. Two pairs with two hashes of their sketches in
@@ -50,6 +51,7 @@ class NearDuplicateFinder:
     def __init__(self) -> None:
         self._hashes: list[Hashes] = []  # of bigrams, ascending within a pair
         self._counts: list[NDArray[np.int32]] = []
+        self._numbers: list[NDArray[np.uint32]] = []  # a hash of the words with digits, in any order
         self.n_pairs = 0
 
     def add(self, pairs: Sequence[tuple[str, str]]) -> None:
@@ -59,7 +61,9 @@ class NearDuplicateFinder:
             self._add(pairs[begin : begin + BATCH])
 
     def _add(self, pairs: Sequence[tuple[str, str]]) -> None:
-        keys = np.concatenate([bigrams([pair[side] for pair in pairs], side) for side in (0, 1)])
+        sides = [bigrams([pair[side] for pair in pairs], side) for side in (0, 1)]
+        self._numbers.append((sides[0][1] + sides[1][1]).astype(np.uint32))
+        keys = np.concatenate([found for found, _ in sides])
         keys.sort()  # by pair, then by hash; equal bigrams of a pair count once
         is_first = np.ones(len(keys), np.bool_)
         np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
@@ -81,6 +85,7 @@ class NearDuplicateFinder:
         begins = np.cumsum(counts) - counts
         self._hashes = [hashes]  # not twice in memory
         self._counts = [counts.astype(np.int32)]
+        numbers = np.concatenate(self._numbers)
         # How many pairs have a bigram, and those that share its place in the table: never too few.
         table = np.bincount(hashes >> _COUNT_SHIFT, minlength=1 << _COUNT_BITS)
         is_rare = table <= min(max(FEW, self.n_pairs // RARE), MANY)
@@ -96,7 +101,7 @@ class NearDuplicateFinder:
             n_shared = np.bincount(which, minlength=len(i))
             n_shared_rare = np.bincount(which[is_rare[shared >> _COUNT_SHIFT]], minlength=len(i))
             is_near = n_shared >= MIN_SHARED * (counts[i] + counts[j] - n_shared)
-            found[i[is_near & (n_shared_rare >= MIN_RARE)]] = True
+            found[i[is_near & (n_shared_rare >= MIN_RARE) & (numbers[i] == numbers[j])]] = True
         return np.flatnonzero(found)
 
 
@@ -139,8 +144,10 @@ def _candidates(hashes: Hashes, begins: Ints, counts: Ints) -> tuple[Ints, Ints]
     return both >> _LINE_BITS, both & ((1 << _LINE_BITS) - 1)
 
 
-def bigrams(lines: Sequence[str], side: int) -> NDArray[np.uint64]:
-    """Return the word bigrams (M,) of lines: number of the line, hash of 32 bits.
+def bigrams(lines: Sequence[str], side: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the word bigrams (M,) of lines, and a hash of the numbers of each (n,).
+
+    A bigram is the number of its line and a hash of 32 bits.
 
     Case and ASCII marks do not count, the ends of a line are words, and so is every Chinese or Japanese character.
     """
@@ -164,7 +171,12 @@ def bigrams(lines: Sequence[str], side: int) -> NDArray[np.uint64]:
     pairs = (pairs ^ pairs >> np.uint64(29)) * _MIX
     kept = ~(ends[:-1] & ends[1:])  # an empty line has no bigrams
     found: NDArray[np.uint64] = (((owner[:-1] - np.uint64(1)) << np.uint64(32)) | pairs >> np.uint64(32))[kept]
-    return found
+    is_digit = (codes >= ord("0")) & (codes <= ord("9"))
+    has_digit = np.add.reduceat(is_digit.astype(np.int64), begins) > 0
+    of_line = (owner[has_digit] - np.uint64(1)).astype(np.int64)
+    numbers = np.zeros(len(lines), np.uint64)
+    np.add.at(numbers, of_line, (words[has_digit] * _MIX) >> np.uint64(32))
+    return found, numbers
 
 
 @functools.cache
