@@ -181,7 +181,12 @@ def test_answers_are_spans_of_the_context(tmp_path: Path) -> None:
     model = attnkit.QuestionAnswering.load(finetuned.random_run(tmp_path / "run", "question-answering"), device="cpu")
     context = "ada lives in london, paris sleeps"
     (answer,) = model.predict(["who sleeps?"], [context])
-    assert list(model.predict_stream(iter(["who sleeps?"] * 300), iter([context] * 300))) == [answer] * 300
+    found = list(model.predict_stream(iter(["who sleeps?"] * 300), iter([context] * 300)))
+    # A product of another number of rows may be rounded differently.
+    near = pytest.approx(answer.probability, rel=1e-5)
+    assert len(found) == 300
+    assert {(one.text, one.begin, one.end) for one in found} == {(answer.text, answer.begin, answer.end)}
+    assert all(one.probability == near for one in found)
     assert answer.begin is not None and context[answer.begin : answer.end] == answer.text
     with pytest.raises(DataError, match="1 questions, but 0 contexts"):
         model.predict(["who?"], [])

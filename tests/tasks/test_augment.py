@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from interrupted import check_kills
 
 import attnkit
 from attnkit.data.loader import Batching
 from attnkit.engine.resolve import resolve
 from attnkit.errors import UsageError
-from attnkit.io import atomic
 from attnkit.tasks.translation.augment import AugmentRequest, augment
 from attnkit.tasks.translation.synthetic_config import SyntheticConfig
 
@@ -105,26 +105,8 @@ def test_a_killed_job_resumes_and_is_the_same(
     search = {**SHORT, "sampling": True, "num_hypotheses": 2, "seed": 5}
     both: dict[str, Any] = {"search": search, "forward": runs, "backward": runs}
     augment(request(corpus, tmp_path / "whole", **both))
-    draw, real = random.Random(1), atomic.append_bytes
-
-    def append(path: Path, data: bytes) -> None:
-        real(path, data)
-        if draw.random() < 0.3:  # behind an append, before its record
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("attnkit.io.atomic.append_bytes", append)
-    n_kills, after = 0, []
-    while not (tmp_path / "out" / "report.json").exists():
-        try:
-            augment(request(corpus, tmp_path / "out", **both, batching=Batching(window=7)), resumed=after.append)
-        except KeyboardInterrupt:
-            n_kills += 1
-            assert n_kills < 200
-    assert n_kills and after
-    names = {path.name for path in (tmp_path / "whole").iterdir()}
-    assert names == {path.name for path in (tmp_path / "out").iterdir()}
-    for name in names:
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "out" / name).read_bytes(), name
+    again = request(corpus, tmp_path / "out", **both, batching=Batching(window=7))
+    check_kills(partial(augment, again), tmp_path / "whole", tmp_path / "out", monkeypatch)
 
 
 def test_a_finished_augmentation_is_not_done_again(

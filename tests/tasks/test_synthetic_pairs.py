@@ -7,18 +7,19 @@ import os
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sacrebleu
+from interrupted import check_kills
 
 import attnkit
 from attnkit.data.loader import Batching
 from attnkit.data.prepared_dir import WarningEvent
 from attnkit.engine.resolve import inherited, resolve
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.io import atomic
 from attnkit.tasks.translation.data import train_vocabularies
 from attnkit.tasks.translation.parallel_data import ParallelData
 from attnkit.tasks.translation.synthetic_config import SyntheticConfig
@@ -115,29 +116,8 @@ def test_a_killed_job_resumes_and_is_the_same(
     search = {**SHORT, **({"sampling": True, "num_hypotheses": 2} if sampling else {})}
     options: dict[str, Any] = {"search": search, "batching": Batching(window=40)}
     make_pairs(request(words, source, tmp_path / "whole", search=search))
-    draw, real = random.Random(int(sampling)), atomic.append_bytes
-
-    def append(path: Path, data: bytes) -> None:
-        real(path, data)
-        if draw.random() < 0.3:  # behind an append, before its record
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("attnkit.io.atomic.append_bytes", append)
-    n_kills, after = 0, []
-    while True:
-        try:
-            make_pairs(request(words, source, tmp_path / "out", **options), resumed=after.append)
-            break
-        except KeyboardInterrupt:
-            n_kills += 1
-            (tmp_path / "out" / ".tmp-progress.json-999999999").write_text("{")  # as a SIGKILL leaves it
-            assert n_kills < 200 and not (tmp_path / "out" / "report.json").exists()
-    assert n_kills and after
-    for path in (tmp_path / "whole").iterdir():
-        assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes(), path.name
-    assert {path.name for path in (tmp_path / "whole").iterdir()} == {
-        path.name for path in (tmp_path / "out").iterdir()
-    }
+    again = request(words, source, tmp_path / "out", **options)
+    check_kills(partial(make_pairs, again), tmp_path / "whole", tmp_path / "out", monkeypatch, seed=int(sampling))
 
 
 def test_filters_drop_what_they_say(words: Path, workshop: Any, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from typer import Option
+
+from attnkit.cli import options
 from attnkit.progress import console
 
 if TYPE_CHECKING:
@@ -15,26 +18,67 @@ if TYPE_CHECKING:
     from attnkit.tasks.translation.synthetic_output import SyntheticReport
 
 
-def read_options(given: Mapping[str, Any]) -> tuple[SyntheticConfig, dict[str, Any]]:
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """Options of all commands that write training pairs."""
+
+    beam_size: options.BeamSize = None
+    length_penalty: options.LengthPenalty = None
+    max_length: options.MaxLength = None
+    keep_flagged: options.KeepFlagged = False
+    min_log_prob: options.MinLogProb = None
+    split: options.Split = "auto"
+    device: options.Device = "auto"
+    precision: options.Precision = "float32"
+    engine: options.Engine = "auto"
+    threads: options.Threads = None
+    overwrite: Annotated[bool, Option(help="Replace an earlier result in the folder.")] = False
+    quiet: options.Quiet = False
+    json: options.Json = False
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """Return the options that are fields of a request as they are."""
+        return {
+            name: getattr(self, name) for name in ("device", "precision", "engine", "threads", "split", "overwrite")
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """Options of a search that may sample."""
+
+    sampling: options.Sampling = False
+    temperature: options.Temperature = None
+    top_k: options.TopK = None
+    top_p: options.TopP = None
+    seed: options.SamplingSeed = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledPairOptions(PairOptions, SamplingOptions):
+    """Options of commands whose translations can be sampled."""
+
+
+def read_options(shared: PairOptions, **own: Any) -> tuple[SyntheticConfig, dict[str, Any]]:
     """Return the settings of pairs and of the search among a command's options.
 
-    Raises ``UsageError`` for an invalid value; nothing is loaded.
+    ``own`` are options of the command alone. Raises ``UsageError`` for an invalid value; nothing is loaded.
     """
     from attnkit.config import validate
     from attnkit.decoding.config import SearchConfig, check_search_options
     from attnkit.tasks.translation.synthetic_config import SyntheticConfig
 
-    own = {name: value for name, value in given.items() if name in SyntheticConfig.model_fields and value is not None}
-    config = validate(SyntheticConfig, own, {name: f"--{name.replace('_', '-')}" for name in own})
+    given = {name: value for name, value in (asdict(shared) | own).items() if value is not None}
+    pairs = {name: value for name, value in given.items() if name in SyntheticConfig.model_fields}
+    config = validate(SyntheticConfig, pairs, {name: f"--{name.replace('_', '-')}" for name in pairs})
     search = {name: value for name, value in given.items() if name in SearchConfig.model_fields}
-    search = {name: value for name, value in search.items() if value is not None and value is not False}
+    search = {name: value for name, value in search.items() if value is not False}
     check_search_options(search)
     return config, search
 
 
-def run_job(
-    write: Callable[..., SyntheticReport], sources: Sequence[Path], output: Path, json: bool, overwrite: bool
-) -> None:
+def run_job(write: Callable[..., SyntheticReport], sources: Sequence[Path], output: Path, shared: PairOptions) -> None:
     """Write the pairs of a job, show its progress and print its report.
 
     ``write`` takes functions for warnings, lines done and lines of an earlier process; ``sources`` are the files whose
@@ -42,7 +86,7 @@ def run_job(
     """
     from attnkit.io.job_folder import is_finished
 
-    is_again = is_finished(output) and not overwrite
+    is_again = is_finished(output) and not shared.overwrite
     with console.StatusLine(plain_every=60.0) as status:
         follow = {"show": console.follow_lines(status, sources)}
 
@@ -51,10 +95,10 @@ def run_job(
             follow["show"] = console.follow_lines(status, sources, n_lines)
 
         report = write(status.warn, lambda n_lines: follow["show"](n_lines), resumed)
-    console.result(dumps(asdict(report), indent=1) if json else as_text(report, output))
+    console.result(dumps(asdict(report), indent=1) if shared.json else as_text(report, output))
     if is_again:
         console.info(f"{output} is finished; add --overwrite to start again")
-    if not json:
+    if not shared.json:
         sides = "--src", output / "pairs.src", "--tgt", output / "pairs.tgt"
         console.info(f"try: {console.command('train', '--src', 'a.src', '--tgt', 'a.tgt', *sides)}")
 

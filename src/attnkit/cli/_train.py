@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from attnkit.cli.options import DryRun, Json, Overwrite, Quiet
+from attnkit.cli.options import DryRun, Json, Overwrite, Quiet, with_options
 from attnkit.errors import StoppedError, UsageError
 from attnkit.progress import console
 
@@ -49,24 +47,8 @@ class TrainingOptions:
     json: Json = False
 
 
-def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's parameter ``training`` by the options in TrainingOptions."""
-    parameters = dict(signature(command, eval_str=True).parameters)
-    del parameters["training"]
-    hints = get_type_hints(TrainingOptions, include_extras=True)
-    for field in fields(TrainingOptions):
-        name, hint = field.name, hints[field.name]
-        parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
-
-    @wraps(command)
-    def call(**values: Any) -> None:
-        shared = {field.name: values.pop(field.name) for field in fields(TrainingOptions)}
-        command(**values, training=TrainingOptions(**shared))
-
-    # Typer reads these two.
-    call.__signature__ = Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    call.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
-    return call
+with_training_options = with_options("training", TrainingOptions)
+"""Replace a command's parameter ``training`` by the options in TrainingOptions."""
 
 
 def run_training(

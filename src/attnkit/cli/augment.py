@@ -8,10 +8,12 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli import options
+from attnkit.cli._synthetic import SampledPairOptions, read_options, run_job
+from attnkit.cli.options import with_options
 from attnkit.text.tags import BACK_TRANSLATED
 
 
+@with_options("shared", SampledPairOptions)
 def command(
     src: Annotated[Path, Argument(help="Source text; plain or compressed.", metavar="SRC")],
     tgt: Annotated[Path, Argument(help="Target text, aligned line by line.", metavar="TGT")],
@@ -30,31 +32,15 @@ def command(
     forward_tag: Annotated[
         str, Option(help="Symbol before each source whose target a model wrote.", metavar="TEXT")
     ] = "",
-    beam_size: options.BeamSize = None,
-    sampling: options.Sampling = False,
-    temperature: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    seed: options.SamplingSeed = None,
     num_hypotheses: Annotated[int | None, Option(help="Translations per line and run.")] = None,
-    length_penalty: options.LengthPenalty = None,
-    max_length: options.MaxLength = None,
-    keep_flagged: options.KeepFlagged = False,
-    min_log_prob: options.MinLogProb = None,
     src_lang: Annotated[
         str | None, Option(help="Language of SRC, if a --backward run has several: en.", metavar="CODE")
     ] = None,
     tgt_lang: Annotated[
         str | None, Option(help="Language of TGT, if a --forward run has several: de.", metavar="CODE")
     ] = None,
-    split: options.Split = "auto",
-    device: options.Device = "auto",
-    precision: options.Precision = "float32",
-    engine: options.Engine = "auto",
-    threads: options.Threads = None,
-    overwrite: Annotated[bool, Option(help="Replace an earlier result in the folder.")] = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    *,
+    shared: SampledPairOptions,
 ) -> None:
     """Make more training pairs of a corpus: translate both of its sides.
 
@@ -71,9 +57,7 @@ def command(
       attnkit train --src a.en --src more/pairs.src --tgt a.de \\
         --tgt more/pairs.tgt -o better
     """
-    from attnkit.cli._synthetic import read_options, run_job
-
-    config, search = read_options(locals())
+    config, search = read_options(shared, tag=tag, num_hypotheses=num_hypotheses)
     from attnkit.tasks.translation.augment import AugmentRequest, augment
 
     request = AugmentRequest(
@@ -87,11 +71,6 @@ def command(
         search=search,
         src_lang=src_lang,
         tgt_lang=tgt_lang,
-        device=device,
-        precision=precision,
-        engine=engine,
-        threads=threads,
-        split=split,
-        overwrite=overwrite,
+        **shared.request,
     )
-    run_job(partial(augment, request), [src], output, json, overwrite)
+    run_job(partial(augment, request), [src], output, shared)

@@ -9,9 +9,12 @@ from typing import Annotated
 from typer import Argument, Option
 
 from attnkit.cli import options
+from attnkit.cli._synthetic import SampledPairOptions, read_options, run_job
+from attnkit.cli.options import with_options
 from attnkit.text.tags import BACK_TRANSLATED
 
 
+@with_options("shared", SampledPairOptions)
 def command(
     run: Annotated[Path, Argument(help="Run from the target to the source language.", metavar="RUN")],
     mono: Annotated[Path, Argument(help="Text in the target language; plain or compressed.", metavar="MONO")],
@@ -19,17 +22,7 @@ def command(
     tag: Annotated[
         str, Option(help="Symbol before each source; '' for none.", metavar="TEXT", show_default=True)
     ] = BACK_TRANSLATED,
-    beam_size: options.BeamSize = None,
-    sampling: options.Sampling = False,
-    temperature: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    seed: options.SamplingSeed = None,
     num_hypotheses: Annotated[int | None, Option(help="Translations per line, each the source of a pair.")] = None,
-    length_penalty: options.LengthPenalty = None,
-    max_length: options.MaxLength = None,
-    keep_flagged: options.KeepFlagged = False,
-    min_log_prob: options.MinLogProb = None,
     forward: Annotated[
         Path | None, Option(help="Run from the source to the target language, for the filters below.", metavar="RUN")
     ] = None,
@@ -43,16 +36,10 @@ def command(
         str | None, Option(help="Language of the translations, if RUN has several: en.", metavar="CODE")
     ] = None,
     mono_lang: Annotated[str | None, Option(help="Language of MONO, if --forward has several.", metavar="CODE")] = None,
-    split: options.Split = "auto",
     checkpoint: options.CheckpointName = None,
     adapter: options.Adapter = None,
-    device: options.Device = "auto",
-    precision: options.Precision = "float32",
-    engine: options.Engine = "auto",
-    threads: options.Threads = None,
-    overwrite: Annotated[bool, Option(help="Replace an earlier result in the folder.")] = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    *,
+    shared: SampledPairOptions,
 ) -> None:
     """Make training pairs from text in the target language alone.
 
@@ -69,9 +56,8 @@ def command(
       attnkit train --src a.en --src synthetic/pairs.src --tgt a.de \\
         --tgt synthetic/pairs.tgt --weight 5 --weight 1 -o better
     """
-    from attnkit.cli._synthetic import read_options, run_job
-
-    config, search = read_options(locals())
+    filters = {"min_forward_log_prob": min_forward_log_prob, "min_round_trip": min_round_trip}
+    config, search = read_options(shared, tag=tag, num_hypotheses=num_hypotheses, **filters)
     from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
 
     request = SyntheticRequest(
@@ -82,15 +68,10 @@ def command(
         search=search,
         is_back=True,
         forward=forward,
-        device=device,
-        precision=precision,
-        engine=engine,
-        threads=threads,
         checkpoint=checkpoint,
         adapter=adapter,
         tgt_lang=tgt_lang,
         text_lang=mono_lang,
-        split=split,
-        overwrite=overwrite,
+        **shared.request,
     )
-    run_job(partial(make_pairs, request), [mono], output, json, overwrite)
+    run_job(partial(make_pairs, request), [mono], output, shared)

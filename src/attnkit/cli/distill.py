@@ -9,8 +9,11 @@ from typing import Annotated
 from typer import Argument, Option
 
 from attnkit.cli import options
+from attnkit.cli._synthetic import PairOptions, read_options, run_job
+from attnkit.cli.options import with_options
 
 
+@with_options("shared", PairOptions)
 def command(
     run: Annotated[Path, Argument(help="Run folder of the teacher.", metavar="RUN")],
     src: Annotated[Path, Argument(help="Source text; plain or compressed.", metavar="SRC")],
@@ -19,25 +22,14 @@ def command(
         Path | None,
         Argument(help="Target text: of the hypotheses of a line, keep the nearest to its target.", metavar="TGT"),
     ] = None,
-    beam_size: options.BeamSize = None,
     num_hypotheses: Annotated[
         int | None, Option(help="Translations per line; with TGT, those to choose from. [default: 1, or the beam size]")
     ] = None,
-    length_penalty: options.LengthPenalty = None,
-    max_length: options.MaxLength = None,
-    keep_flagged: options.KeepFlagged = False,
-    min_log_prob: options.MinLogProb = None,
     tgt_lang: options.TargetLanguage = None,
-    split: options.Split = "auto",
     checkpoint: options.CheckpointName = None,
     adapter: options.Adapter = None,
-    device: options.Device = "auto",
-    precision: options.Precision = "float32",
-    engine: options.Engine = "auto",
-    threads: options.Threads = None,
-    overwrite: Annotated[bool, Option(help="Replace an earlier result in the folder.")] = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    *,
+    shared: PairOptions,
 ) -> None:
     """Translate training text by a teacher, to train a smaller student on it.
 
@@ -51,9 +43,7 @@ def command(
       attnkit train --src distilled/pairs.src --tgt distilled/pairs.tgt \\
         -o student --set model.encoder_layers=2 --set model.decoder_layers=1
     """
-    from attnkit.cli._synthetic import read_options, run_job
-
-    config, search = read_options(locals())
+    config, search = read_options(shared, num_hypotheses=num_hypotheses)
     from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
 
     request = SyntheticRequest(
@@ -63,14 +53,9 @@ def command(
         config=config,
         search=search,
         references=tgt,
-        device=device,
-        precision=precision,
-        engine=engine,
-        threads=threads,
         checkpoint=checkpoint,
         adapter=adapter,
         tgt_lang=tgt_lang,
-        split=split,
-        overwrite=overwrite,
+        **shared.request,
     )
-    run_job(partial(make_pairs, request), [src], output, json, overwrite)
+    run_job(partial(make_pairs, request), [src], output, shared)

@@ -1,6 +1,9 @@
 """Arguments and options shared by several commands, and defaults for all options."""
 
 from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -27,6 +30,33 @@ def command_hints(command: Callable[..., None]) -> dict[str, Any]:
                 info.param_decls = (f"--{name.replace('_', '-')}",)
             info.readable = False  # unreadable files are reported by their reader, with its exit code
     return hints
+
+
+def with_options(name: str, shared: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace a command's parameter ``name`` by options, the fields of a dataclass.
+
+    They come behind the command's own.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = dict(signature(command, eval_str=True).parameters)
+        del parameters[name]
+        hints = get_type_hints(shared, include_extras=True)
+        for field in fields(shared):
+            kind, hint = Parameter.KEYWORD_ONLY, hints[field.name]
+            parameters[field.name] = Parameter(field.name, kind, default=field.default, annotation=hint)
+
+        @wraps(command)
+        def call(**values: Any) -> None:
+            options = shared(**{field.name: values.pop(field.name) for field in fields(shared)})
+            command(**values, **{name: options})
+
+        # Typer reads these two.
+        call.__signature__ = Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        call.__annotations__ = {key: parameter.annotation for key, parameter in parameters.items()}
+        return call
+
+    return decorate
 
 
 def _annotated(hint: Any) -> Any:

@@ -67,7 +67,9 @@ class TaskSpec:
     """Preset of runs with initial weights of the same task; it needs such weights."""
     adjust_init_path: str | None = None
     """Function (tree of ``init_preset``, other settings) -> tree, if it depends on the model or on adapters."""
-    # Initialization from runs of other tasks.
+    # Initialization from other runs.
+    objective_keys: tuple[str, ...] = ()
+    """Keys that only runs of the task inherit: of the training objective, and of its settings, which belong to it."""
     init_from_tasks: tuple[str, ...] = ()  #: other tasks whose runs ``--init-from`` accepts
     excluded_init_keys: tuple[str, ...] = ()  #: model keys that are not inherited from these tasks
     adapt_init_path: str | None = None
@@ -163,6 +165,7 @@ TASKS: dict[str, TaskSpec] = {
         config_path="tasks.language_modeling.config:MlmConfig",
         preset_path="tasks.language_modeling.config:mlm_preset",
         adjust_path="tasks.language_modeling.config:adjust_mlm_preset",
+        objective_keys=("objective", "electra"),
         default_kind="bert",
         example="text: attnkit pretrain-mlm FILE",
         preset_thresholds=LANGUAGE_AUTO,

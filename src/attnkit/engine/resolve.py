@@ -18,8 +18,7 @@ from attnkit.text.lines import check_not_streams, count_lines
 from attnkit.text.sources import source_name
 
 RESUMED_PREFIX = "-o "  #: prefix of the origin of values that a resumed run inherits from itself
-_PRETRAINING = ("objective", "electra")  # keys that only runs of the same task inherit
-_INHERITED = ("task", "model", "vocabulary", "joint_vocabulary", "direction", *_PRETRAINING)
+_INHERITED = ("task", "model", "vocabulary", "joint_vocabulary", "direction")
 EMBEDDING_FILES = ("embeddings", "target_embeddings")  #: model keys that name files of word vectors
 EMBEDDING_KEYS = (*EMBEDDING_FILES, "scale_embeddings")
 """Keys of initial embeddings; not inherited, as the weights contain the embeddings."""
@@ -33,7 +32,7 @@ def init_layer(run: Path, *, resumed: bool = False) -> Layer:
     """
     # Not validated here: the merged configuration is validated later as a whole.
     tree = read_tree(RunFolder(run).checkpoint()[0])
-    kept: dict[str, Any] = {key: tree[key] for key in _INHERITED if key in tree}
+    kept: dict[str, Any] = {key: tree[key] for key in (*_INHERITED, *_objective_keys(tree)) if key in tree}
     # Row length of a language model, for which its positions were trained.
     length = _get(tree, "data.sequence_length")
     if isinstance(model := kept.get("model"), dict):
@@ -297,6 +296,12 @@ def _model_kind(given: Tree, fixed: Layer | None) -> Any:
     return _get(given, "model.kind") or (_get(fixed.tree, "model.kind") if fixed is not None else None)
 
 
+def _objective_keys(tree: Tree) -> tuple[str, ...]:
+    """Return the keys of a task's training objective, its name before its settings."""
+    task = _get(tree, "task")
+    return TASKS[task].objective_keys if isinstance(task, str) and task in TASKS else ()
+
+
 def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | None]:
     """Return the requested task (default: translation) and its inherited settings.
 
@@ -315,8 +320,10 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
         made = f"name such a run, or train one: attnkit train --task {allowed[0]}"
         help = "name another folder, or add --overwrite" if own else made
         raise RunError(f"this is a run of task '{str(stored)[:40]}', not {nouns}", where=fixed.origin, help=help)
-    if _get(given, "objective") not in (None, _get(fixed.tree, "objective")):  # electra belongs to its objective
-        fixed = Layer(fixed.origin, {key: value for key, value in fixed.tree.items() if key != "electra"})
+    objective = _objective_keys(fixed.tree)
+    if any(_get(given, key) not in (None, _get(fixed.tree, key)) for key in objective[:1]):
+        # The settings belong to their objective.
+        fixed = Layer(fixed.origin, {key: value for key, value in fixed.tree.items() if key not in objective[1:]})
     kind = task_spec(name, _model_kind(given, fixed))
     if stored not in kind.init_from_tasks:
         return kind, fixed
@@ -324,7 +331,7 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
         tree = load_symbol(kind.adapt_init_path)(fixed.tree, _get(given, "model.kind"))
     else:
         # Another task does not inherit data settings.
-        tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data", *_PRETRAINING)}
+        tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data", *objective)}
         if isinstance(tree.get("model"), dict):
             tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.excluded_init_keys}
     return kind, Layer(fixed.origin, tree)

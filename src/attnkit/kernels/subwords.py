@@ -37,6 +37,15 @@ def _find(key: Any, keys: Any) -> Any:
 
 
 @inline
+def _find_pair(left: Any, right: Any, keys: Any) -> Any:
+    """Return the place of a pair of ids, or of a node and a byte, in the table.
+
+    It is a free place if the table lacks the pair.
+    """
+    return _find(((np.uint64(left) << np.uint64(32)) | np.uint64(right)) + np.uint64(1), keys)
+
+
+@inline
 def _mix(number: Any) -> Any:
     """Return a pseudo-random 32-bit number (lowbias32, Wellons 2018)."""
     low = np.uint64(0xFFFFFFFF)
@@ -54,7 +63,7 @@ def _merge_word(word: Any, size: int, merges: Any, threshold: Any, key: Any, n_d
     while True:
         best, at, joined = np.int64(1) << np.int64(62), -1, 0
         for i in range(size - 1):
-            place = _find(((np.uint64(word[i]) << np.uint64(32)) | np.uint64(word[i + 1])) + np.uint64(1), keys)
+            place = _find_pair(word[i], word[i + 1], keys)
             if keys[place] == np.uint64(0):
                 continue
             draw = _mix(key ^ _mix(n_drawn & np.uint64(0xFFFFFFFF)))
@@ -80,7 +89,7 @@ def _draw_segments(word: Any, size: int, trie: Any, sums: Any, key: Any, n_drawn
     for begin in range(size - 1, -1, -1):
         node, total = 0, -np.inf
         for at in range(begin, size):
-            place = _find(((np.uint64(node) << np.uint64(32)) | np.uint64(word[at])) + np.uint64(1), keys)
+            place = _find_pair(node, word[at], keys)
             if keys[place] == np.uint64(0):
                 break
             node = nodes[place]
@@ -95,7 +104,7 @@ def _draw_segments(word: Any, size: int, trie: Any, sums: Any, key: Any, n_drawn
         n_drawn += np.uint64(1)
         node, chosen, stop, mass = 0, 0, begin, 0.0
         for at in range(begin, size):
-            place = _find(((np.uint64(node) << np.uint64(32)) | np.uint64(word[at])) + np.uint64(1), keys)
+            place = _find_pair(node, word[at], keys)
             if keys[place] == np.uint64(0):
                 break
             node = nodes[place]

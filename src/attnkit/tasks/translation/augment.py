@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,18 @@ from attnkit.config import validate
 from attnkit.data.loader import Batching
 from attnkit.engine.engine_choice import Engine
 from attnkit.errors import UsageError
-from attnkit.io.job_folder import is_finished
 from attnkit.kernels.simd.targets import Precision
 from attnkit.tasks.translation.segmenting import SplitPolicy
-from attnkit.tasks.translation.stream import TranslateRequest, check_request, skip_lines
+from attnkit.tasks.translation.stream import TranslateRequest, check_request
 from attnkit.tasks.translation.synthetic_config import SyntheticConfig
-from attnkit.tasks.translation.synthetic_output import SyntheticPair, SyntheticReport, open_synthetic_output
+from attnkit.tasks.translation.synthetic_output import SyntheticPair, SyntheticReport
 from attnkit.tasks.translation.synthetic_pairs import (
     Line,
     PairWriter,
     SyntheticRequest,
     check_files,
     job_settings,
-    read_windows,
+    write_windows,
 )
 from attnkit.text.tags import with_tag
 
@@ -119,20 +119,8 @@ def augment(
         f"run {number}": job_settings(job, writer.search)
         for number, (job, writer) in enumerate(zip(jobs, writers, strict=True), 1)
     }
-    if request.overwrite or not is_finished(request.output):
-        for writer in writers:
-            writer.load()  # before the folder is made: wrong options leave nothing behind
-    with open_synthetic_output(request.output, settings, overwrite=request.overwrite) as output:
-        n_done = output.report.n_lines
-        if output.is_resumed and n_done:
-            resumed(n_done)
-        progress(n_done)
-        corpus = replace(jobs[0], text=request.src, references=request.tgt)
-        for window in skip_lines(read_windows(corpus), n_done):
-            output.write(len(window), _write(writers, window, n_done, progress))
-            n_done += len(window)
-            progress(n_done)
-        return output.finish()
+    corpus = replace(jobs[0], text=request.src, references=request.tgt)
+    return write_windows(corpus, settings, writers, partial(_write, writers), progress, resumed)
 
 
 def _write(

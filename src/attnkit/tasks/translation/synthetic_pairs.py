@@ -8,7 +8,7 @@ in windows; after each the pairs are durable, so a job that is killed resumes af
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,15 +98,33 @@ def make_pairs(
     check_files(request)
     writer = PairWriter(request, tell)
     settings = job_settings(request, writer.search)
+    return write_windows(request, settings, [writer], writer.write, progress, resumed)
+
+
+def write_windows(
+    request: SyntheticRequest,
+    settings: dict[str, Any],
+    writers: Sequence[PairWriter],
+    write: Callable[[Sequence[Line], int, Callable[[int], None]], Iterable[SyntheticPair]],
+    progress: Callable[[int], None],
+    resumed: Callable[[int], None],
+) -> SyntheticReport:
+    """Write the pairs of all windows of a text that its folder lacks.
+
+    Returns the report of the whole job. ``write`` makes the pairs of a window: it takes its lines, the number of lines
+    before it, and a function for the number of lines done. ``settings`` are what the pairs depend on; ``writers`` are
+    loaded unless the job is finished.
+    """
     if request.overwrite or not is_finished(request.output):
-        writer.load()  # before the folder is made: wrong options leave nothing behind
+        for writer in writers:
+            writer.load()  # before the folder is made: wrong options leave nothing behind
     with open_synthetic_output(request.output, settings, overwrite=request.overwrite) as output:
         n_done = output.report.n_lines
         if output.is_resumed and n_done:
             resumed(n_done)
         progress(n_done)
         for window in skip_lines(read_windows(request), n_done):
-            output.write(len(window), list(writer.write(window, n_done, progress)))
+            output.write(len(window), list(write(window, n_done, progress)))
             n_done += len(window)
             progress(n_done)
         return output.finish()
