@@ -122,7 +122,6 @@ def test_a_precision_without_loops_is_not_reported(run: Path) -> None:
 
 
 @pytest.mark.skipif(not is_available(), reason="needs numba")
-@pytest.mark.filterwarnings("ignore:compiling the int8 encoder")
 def test_the_precision_is_that_of_the_predictions(workshop: Any, tmp_path: Path) -> None:
     """A generator as wide as its embeddings runs in compiled loops, and so does the encoder, for embeddings."""
     sets = ["objective=electra", "electra.generator_size=1.0", "limits.max_steps=1"]
