@@ -257,7 +257,7 @@ def test_messages_of_troubleshooting_exist() -> None:
 
 
 SMALL = "--preset tiny --max-steps 1 --device cpu --threads 1 --overwrite"
-FEW = "--pairs 150 --valid 10 --test 10 --overwrite"
+FEW = "--pairs 500 --valid 10 --test 10 --overwrite"
 """Appended to commands that train and to those that generate text: the last of equal flags wins."""
 MARKED = [
     name
@@ -270,6 +270,8 @@ MARKED = [
 def made_small(line: str) -> str:
     command = line.split()[1]
     more = SMALL if command in TRAINING else FEW if command == "toy-corpus" else ""
+    if line.startswith("attnkit word2vec train"):
+        more = "--min-count 1"
     return f"{line} {more}" if more else line
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from readme_example import example, readme_functions
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from attnkit.cli.export import command
 from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 from attnkit.errors import RunError, SystemFailure, UsageError
-from attnkit.formats.ctranslate2 import entry_names, tokenizer_file
+from attnkit.formats.ctranslate2 import entry_names, names_in, tokenizer_file
 from attnkit.io import atomic
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.config import VocabularyConfig
@@ -32,15 +33,6 @@ def exported(run: Path) -> Path:
     return export_ctranslate2(run, run.parent / "ct2").path
 
 
-def readme_functions(folder: Path, cap: int = CAPS[0]) -> dict[str, Any]:
-    """Run the README's code as a reader would, inside the folder, and return what it defines."""
-    code = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
-    assert code is not None
-    found: dict[str, Any] = {}
-    exec(code[1].replace("256", str(cap)).replace('Path(".")', f"Path({str(folder)!r})"), found)
-    return found
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("beam_size", [1, 5])
@@ -50,7 +42,7 @@ def test_text_is_equal(run: Path, exported: Path, digits: Path, beam_size: int, 
     expected = load_translator([run], device="cpu").translate(
         lines, beam_size=beam_size, length_penalty=1.0, max_length=cap
     )
-    found = readme_functions(exported, cap)["translate"](lines, beam_size)
+    found = readme_functions(exported, ("256", str(cap)))["translate"](lines, beam_size)
     assert len(set(expected)) > 150, "the toy model must have learnt to say different things"
     assert found == expected
 
@@ -74,6 +66,10 @@ def test_the_exported_tokenizer_gives_the_same_ids_and_text(kind: Any, more: dic
     exported = HuggingFaceTokenizer.from_str(tokenizer_file(tokenizer).decode())
     ids = tokenizer.encode(lines)
     assert [exported.encode(line).ids for line in lines] == ids
+    names = names_in(tokenizer_file(tokenizer))  # those of CTranslate2, in which the README's program translates
+    assert len(set(names)) == len(names) == tokenizer.vocab_size
+    assert [exported.token_to_id(name) for name in names] == list(range(tokenizer.vocab_size))
+    assert [exported.id_to_token(id) for id in range(len(names))] == names
     assert [exported.decode(line) for line in ids] == tokenizer.decode(ids)
 
 
@@ -82,10 +78,9 @@ def test_the_example_runs_without_attnkit_and_torch(run: Path, exported: Path, d
     """In an environment of its own, with what the README says: needs a package index."""
     lines = (digits / "test.src").read_text().splitlines()[:200]
     expected = load_translator([run], device="cpu").translate(lines, beam_size=1, max_length=40)
-    code = re.search(r"```python\n(.*?)```", (exported / "README.md").read_text(), re.DOTALL)
     packages = re.search(r"`pip install (.*?)`", (exported / "README.md").read_text())
-    assert code is not None and packages is not None
-    program = code[1].replace("256", "40").replace('["A dog runs."]', f"{lines!r}, beam_size=1")
+    assert packages is not None
+    program = example(exported).replace("256", "40").replace('["A dog runs."]', f"{lines!r}, beam_size=1")
     absent = 'import importlib.util\nassert not [n for n in ("attnkit", "torch") if importlib.util.find_spec(n)]\n'
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin") / "python"
@@ -100,14 +95,17 @@ def test_the_example_runs_without_attnkit_and_torch(run: Path, exported: Path, d
     assert len(set(expected)) > 50, "the toy model must have learnt to say different things"
 
 
-def test_names_of_entries_lead_back_to_ids(run: Path, exported: Path) -> None:
+def test_the_example_is_short(exported: Path) -> None:
+    assert len([line for line in example(exported).splitlines() if line.strip()]) <= 10
+
+
+def test_names_of_entries_are_those_of_the_tokenizers(run: Path, exported: Path) -> None:
     translator = load_translator([run], device="cpu")
     joint = translator.src_tokenizer is translator.tgt_tokenizer
-    sides = ("shared", "shared") if joint else ("source", "target")
-    for side, tokenizer in zip(sides, (translator.src_tokenizer, translator.tgt_tokenizer), strict=True):
+    sides = {"shared": "tokenizer.json"} if joint else {"source": "tokenizer.json", "target": "tokenizer.target.json"}
+    for side, file in sides.items():
         names = json.loads((exported / f"{side}_vocabulary.json").read_text())
-        assert names == entry_names(tokenizer)
-        assert len(set(names)) == len(names) == tokenizer.vocab_size
+        assert names == names_in((exported / file).read_bytes())
 
 
 def test_names_are_unique_where_what_is_shown_is_not() -> None:

@@ -18,7 +18,8 @@ import ctranslate2
 import transformers
 from hub_encoders import ENCODERS as ENCODER_FOLDERS
 from hub_runs import TEXT
-from test_ctranslate2_language_export import NEAR, check_encoder, check_generator, readme_functions
+from readme_example import readme_functions
+from test_ctranslate2_language_export import NEAR, check_encoder, check_generator
 from test_gpt2_export import LORA, STEADY, gpt2_folder
 from test_gpt2_export import SHAPES as GPT2S
 from test_huggingface_import import FOLDERS, bert_folder, roberta_folder, roformer_folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import subprocess
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from hub_runs import ODD, SIZES, TEXT, configure, save_run, shaken, vocabulary
+from readme_example import example, readme_functions
 
 from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 from attnkit.engine.loading import load_model
@@ -32,20 +32,6 @@ from attnkit.tasks.language_modeling.score import score_texts
 LIMIT = 12  #: tokens that are generated
 PROMPTS = [*TEXT[:6], *ODD, *(" ".join(line.split()[:n]) for line in TEXT[:6] for n in range(1, 6))]
 NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-4}
-
-
-def example(folder: Path) -> str:
-    code = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
-    assert code is not None
-    return code[1]
-
-
-def readme_functions(folder: Path) -> dict[str, Any]:
-    """Run the README's code as a reader would, inside the folder, and return what it defines."""
-    found: dict[str, Any] = {}
-    with contextlib.chdir(folder), contextlib.redirect_stdout(None):
-        exec(example(folder), found)
-    return found
 
 
 def save_random(path: Path, task: str, kind: str = "bpe", **model: Any) -> Path:

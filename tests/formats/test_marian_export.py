@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from readme_example import readme_functions
 
 from attnkit.conversion.export_marian import export_marian
 from attnkit.errors import RunError, UsageError
@@ -33,15 +34,6 @@ KINDS = {
 }
 
 
-def readme_functions(folder: Path) -> dict[str, Any]:
-    """Run the README's program as a module in the folder, and return what it defines."""
-    code = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
-    assert code is not None
-    found: dict[str, Any] = {"__name__": "readme"}
-    exec(code[1].replace('Path(".")', f"Path({str(folder)!r})"), found)
-    return found
-
-
 def converted(folder: Path) -> Any:
     """Return CTranslate2's translator of a folder of Marian's."""
     ctranslate2.converters.OpusMTConverter(str(folder)).convert(str(folder / "ct2"))
@@ -58,7 +50,8 @@ def test_ctranslate2s_converter_reads_it(
     run = train_on_digits(tmp_path / "run", KINDS[kind])
     folder = export_marian(run, tmp_path / "marian").path
     lines = (digits / "test.src").read_text().splitlines()[:300]
-    functions, theirs = readme_functions(folder), converted(folder)
+    here = ('Path(".")', f"Path({str(folder)!r})")  # files are read when they are needed
+    functions, theirs = readme_functions(folder, here), converted(folder)
     own = load_translator([run], device="cpu")
     for beam_size in (1, 4):
         expected = own.translate(lines, beam_size=beam_size, length_penalty=1.0, max_length=20)

@@ -11,7 +11,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.conversion.export_ctranslate2_language import CTranslate2Contents, language_contents
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.errors import RunError, UsageError, system_failure
-from attnkit.formats.ctranslate2 import entry_names, make_spec, tokenizer_file
+from attnkit.formats.ctranslate2 import entry_names, make_spec, names_in, tokenizer_file
 from attnkit.formats.exportable import Quantization, check_ctranslate2
 from attnkit.io import atomic
 from attnkit.io.plain_data import PlainResult
@@ -64,14 +64,13 @@ def _translator(run: Path, checkpoint: str, quantization: str | None) -> CTransl
     """Convert a translator that passed the check."""
     loaded = load_run(run, device="cpu", checkpoint=checkpoint)
     src, tgt = loaded.src_tokenizer, loaded.tgt_tokenizer
-    names = (src_entries := entry_names(src)), src_entries if tgt is src else entry_names(tgt)
+    files = tokenizer_files(src, tgt)
+    listed = [names_in(raw) for raw in files.values()] if src.pieces is None else [entry_names(src), entry_names(tgt)]
+    names = listed[0], listed[-1]
     arrays = {name: tensor.detach().numpy() for name, tensor in loaded.model.state_dict().items()}
     spec = make_spec(loaded.config.model, arrays, names, quantization)
-    # CTranslate2 writes one shared list if both sides have the same names, even for separate vocabularies.
-    src_names, tgt_names = ("shared", "shared") if names[0] == names[1] else ("source", "target")
-    files = tokenizer_files(src, tgt)
     used = list(files)
-    given = {"src_names": src_names, "tgt_names": tgt_names, "src_tokenizer": used[0], "tgt_tokenizer": used[-1]}
+    given = {"src_tokenizer": used[0], "tgt_tokenizer": used[-1]}
     use = (_USE if src.pieces is None else _USE_OF_PIECES).format(**given)
     if src.code_ids and tgt.code_ids:  # a language code before each text
         codes = [side.config.symbols[side.code_ids[0] - len(SPECIALS)] for side in (src, tgt)]
@@ -95,11 +94,11 @@ def tokenizer_files(src: Tokenizer, tgt: Tokenizer) -> dict[str, bytes]:
 
 def _with_codes(use: str, src_code: str, tgt_code: str) -> str:
     """Return the example with a language code before sources and translations."""
-    use = use.replace("[src.encode(line, out_type=str) for", f'[["{src_code}", *src.encode(line, out_type=str)] for')
-    prefix = f'target_prefix=[["{tgt_code}"]] * len(tokens)'
-    use = use.replace(
-        "        tokens, beam_size=beam_size,", f"        tokens,\n        {prefix},\n        beam_size=beam_size,"
-    )
+    one = "src.encode(line, out_type=str)"  # runs with codes are imported, with pieces
+    use = use.replace(f"[{one} for", f'[["{src_code}", *{one}] for')
+    options = ["tokens", f'target_prefix=[["{tgt_code}"]] * len(tokens)', *_OPTIONS.split(", ")]
+    lines = "".join(f"        {option},\n" for option in options)
+    use = use.replace(f"(tokens, {_OPTIONS})", f"(\n{lines}    )")
     return use.replace("(result.hypotheses[0])", "(result.hypotheses[0][1:])")
 
 
@@ -139,27 +138,19 @@ def n_bytes_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+_OPTIONS = "beam_size=beam_size, max_decoding_length=256, max_batch_size=64"
 _USE = """\
-import json
-from pathlib import Path
-
 from ctranslate2 import Translator
 from tokenizers import Tokenizer
 
-folder = Path(".")
-src, tgt = (Tokenizer.from_file(str(folder / name)) for name in ("{src_tokenizer}", "{tgt_tokenizer}"))
-src_names = json.loads((folder / "{src_names}_vocabulary.json").read_text(encoding="utf-8"))
-tgt_names = json.loads((folder / "{tgt_names}_vocabulary.json").read_text(encoding="utf-8"))
-tgt_ids = {{name: id for id, name in enumerate(tgt_names)}}
-translator = Translator(str(folder), device="cpu", compute_type="float32")
+src, tgt = (Tokenizer.from_file(name) for name in ("{src_tokenizer}", "{tgt_tokenizer}"))
+translator = Translator(".", device="cpu", compute_type="float32")
 
 
 def translate(lines: list[str], beam_size: int = 5) -> list[str]:
-    tokens = [[src_names[id] for id in src.encode(line).ids] for line in lines]
-    results = translator.translate_batch(
-        tokens, beam_size=beam_size, length_penalty=1, max_decoding_length=256, max_batch_size=64
-    )
-    return [tgt.decode([tgt_ids[name] for name in result.hypotheses[0]]) for result in results]
+    tokens = [list(map(src.id_to_token, src.encode(line).ids)) for line in lines]
+    results = translator.translate_batch(tokens, beam_size=beam_size, max_decoding_length=256, max_batch_size=64)
+    return [tgt.decode([tgt.token_to_id(name) for name in result.hypotheses[0]]) for result in results]
 
 
 print("\\n".join(translate(["A dog runs."])))"""
@@ -173,9 +164,7 @@ translator = Translator(".", device="cpu", compute_type="float32")
 
 def translate(lines: list[str], beam_size: int = 5) -> list[str]:
     tokens = [src.encode(line, out_type=str) for line in lines]
-    results = translator.translate_batch(
-        tokens, beam_size=beam_size, length_penalty=1, max_decoding_length=256, max_batch_size=64
-    )
+    results = translator.translate_batch(tokens, beam_size=beam_size, max_decoding_length=256, max_batch_size=64)
     # A piece that only the other file has is left as it is.
     return [tgt.decode_pieces(result.hypotheses[0]).replace("▁", " ").strip() for result in results]
 
@@ -185,8 +174,7 @@ _CARD = """\
 # A translation model for CTranslate2
 
 Written by `attnkit export` from the checkpoint `{checkpoint}`. It needs neither attnkit nor torch:
-`pip install ctranslate2 {needs}`. CTranslate2 identifies entries by the names in the vocabulary files, which are in
-the order of ids. Run this inside the folder:
+`pip install ctranslate2 {needs}`. Run this inside the folder:
 
 ```python
 {use}
