@@ -217,6 +217,8 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     """Dropout rate of the attention weights."""
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout rate after the feed-forward activation."""
+    word_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Rate at which whole tokens of both sides lose their embedding; their positions stay."""
     tie_embeddings: Tied = "all"
     """Weight tying: target embeddings and output (target), or also source embeddings (all, with a joint vocabulary)."""
     decoder_start: DecoderStart = "bos"
@@ -304,6 +306,8 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Append the context to each input: c_t (query previous) or the final encoder state. Null: yes, unless Luong."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout rate of embeddings, between layers and before the output layer."""
+    word_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Rate at which whole tokens of both sides lose their embedding."""
     tie_embeddings: Tied = "all"
     """Weight tying: target embeddings and output (target), or also source embeddings (all, with a joint vocabulary)."""
     embeddings: VectorsName | None = None

@@ -15,7 +15,7 @@ from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.attend import AttentionFunction, AttentionScope
 from attnkit.models.attention.distribution import Distribution, make_distribution, softmax
 from attnkit.models.config import RnnConfig
-from attnkit.models.linear import Dropout, Linear, init_xavier, without_dropout
+from attnkit.models.linear import Dropout, Linear, WordDropout, init_xavier, without_dropout
 from attnkit.models.recurrent import (
     STEPS,
     CellState,
@@ -183,7 +183,7 @@ class RnnTranslator(TranslationModel):
         self.bridge = Bridge(config) if config.decoder_init == "bridge" else None
         self.decoder = RecurrentDecoder(config)
         self.output = Linear(config.d_model, tgt_vocab_size)
-        self.dropout = Dropout(config.dropout)
+        self.word_dropout, self.dropout = WordDropout(config.word_dropout), Dropout(config.dropout)
         # Embeddings are multiplied by sqrt(D), so that a tied matrix has the right scale as input and output layer.
         self.scale = config.d_model**0.5
         for weight in (self.src_embedding.weight, self.tgt_embedding.weight, self.output.weight):
@@ -225,7 +225,7 @@ class RnnTranslator(TranslationModel):
         return self.decoder.step(self._embed(self.tgt_embedding, prev), state)
 
     def _embed(self, embedding: nn.Module, ids: Tensor) -> Tensor:
-        return self.dropout(embedding(ids) * self.scale)
+        return self.dropout(self.word_dropout(embedding(ids) * self.scale))
 
     def _encode(self, src: Tensor, src_mask: Tensor | None) -> tuple[EncodedSource, list[CellState]]:
         """Return the encoded sources and the initial decoder states (B, d)."""

@@ -17,7 +17,7 @@ from attnkit.models.attention.patterns import make_pattern
 from attnkit.models.config import DecoderStart, TransformerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.layers import DecoderLayer, EncoderLayer, PackedLayout, SelfAttentionContext, top_norm
-from attnkit.models.linear import Dropout, Linear, init_xavier, without_dropout
+from attnkit.models.linear import Dropout, Linear, WordDropout, init_xavier, without_dropout
 from attnkit.models.positions import PositionEmbedding
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import BOS_ID, EOS_ID
@@ -43,6 +43,7 @@ class Embedding(nn.Module):
                 self.words.weight[:EOS_ID] = 0  # padding and BOS
         # With weights of standard deviation 1/√D, embeddings have unit variance.
         self.scale = math.sqrt(config.d_model)
+        self.word_dropout = WordDropout(config.word_dropout)
         self.positions = PositionEmbedding(config.positions, config.max_length, config.d_model, config.position_offset)
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if normed else nn.Identity()
         self.dropout = Dropout(config.dropout)
@@ -58,7 +59,7 @@ class Embedding(nn.Module):
         # A row of padding gets no gradient, so that the vector of BOS stays zero.
         fixed = BOS_ID if self.start == "zero" else None
         x = F.embedding(ids, self.words.weight, fixed) * self.scale  # (B, T, D), times √D: Vaswani et al. 2017, 3.4
-        return self.positions(x, start, stop)
+        return self.positions(self.word_dropout(x), start, stop)
 
 
 def build_context(config: TransformerConfig, causal: bool) -> SelfAttentionContext:

@@ -156,7 +156,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
                 raise ValueError(f"data.{key} needs subwords or characters, not vocabulary.kind=word")
         if self.extension is not None and self.extension.files and not self.joint_vocabulary:
             raise ValueError("extension.files needs a joint vocabulary")
-        rates = ("dropout", "attention_dropout", "activation_dropout")
+        rates = ("dropout", "attention_dropout", "activation_dropout", "word_dropout")
         drops = any(getattr(self.model, rate, 0) for rate in rates) or (self.adapter and self.adapter.dropout)
         if self.regularization.r_drop and not drops:
             raise ValueError("regularization.r_drop needs dropout: without it, both passes are the same")
