@@ -11,7 +11,7 @@ import pytest
 from attnkit.config import dump_yaml, load_yaml, parse_yaml, validate
 from attnkit.engine.registry import TASKS
 from attnkit.engine.resolve import EarlierPreset, resolve
-from attnkit.engine.run_config import AUTO, PRESETS, choose
+from attnkit.engine.run_config import AUTO, PRESETS, TRANSLATION_AUTO, choose
 from attnkit.errors import UsageError
 from attnkit.models.config import SIZES, ModelConfig
 from attnkit.tasks.translation.config import TranslationConfig
@@ -118,11 +118,12 @@ def test_every_example_resolves(path: Path) -> None:
 
 
 def test_presets_follow_the_size_of_the_corpus(workshop: Any) -> None:
-    assert [choose(int(most) - 1) for most, _ in AUTO[:-1]] == ["tiny", "small", "base"]
+    sizes = [choose(int(most) - 1, TRANSLATION_AUTO) for most, _ in TRANSLATION_AUTO[:-1]]
+    assert sizes == ["low-resource", "tiny", "small", "base"]
     assert choose(int(AUTO[-2][0])) == "big"
     flags = {"data.src": [str(workshop.file("train.src"))], "data.tgt": [str(workshop.file("train.tgt"))]}
     resolved = resolve(flags)
-    assert (resolved.config.preset, resolved.origin("preset")) == ("tiny", "number of lines")
+    assert (resolved.config.preset, resolved.origin("preset")) == ("low-resource", "number of lines")
 
 
 def test_a_resumed_run_stays_as_long_as_it_was(tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_a_preset_can_be_named_in_a_file(tmp_path: Path) -> None:
     for wrong in ("huge", "[small]", "{a: b}"):
         with pytest.raises(UsageError, match="unknown preset") as caught:
             resolve(FLAGS, sets=[f"preset={wrong}"])
-        assert caught.value.help == "choose one of auto, tiny, small, base, big, adapt"
+        assert caught.value.help == "choose one of auto, low-resource, tiny, small, base, big, adapt"
 
 
 @pytest.mark.parametrize(("content", "n"), [(b"a\nb\n", 2), (b"a\nb", 2), (b"\n", 1), (b"a\r\nb\x0c\n", 2)])

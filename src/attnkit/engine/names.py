@@ -2,9 +2,11 @@
 
 from typing import Literal
 
-Preset = Literal["tiny", "mini", "small", "base", "big", "adapt"]
+Preset = Literal["low-resource", "tiny", "mini", "small", "base", "big", "adapt"]
 """Presets of all tasks; ``registry.TASKS`` lists those of each task."""
-LanguagePreset = Literal["tiny", "mini", "small", "base"]  #: presets for language models and fine-tuning
+LanguagePreset = Literal[
+    "low-resource", "tiny", "mini", "small", "base"
+]  #: presets for language models and fine-tuning
 TaskName = Literal[
     "translation",
     "autoencode",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, cast
 
-from attnkit.engine.run_config import AUTO, LANGUAGE_AUTO, PresetThresholds
+from attnkit.engine.run_config import AUTO, LANGUAGE_AUTO, TRANSLATION_AUTO, PresetThresholds
 
 
 # Strings rather than imports: --help reads the table and must not load torch.
@@ -143,6 +143,8 @@ TASKS: dict[str, TaskSpec] = {
         input_keys=("data.src", "data.tgt", "data.valid_src", "data.valid_tgt", "data.mix_src", "data.mix_tgt"),
         init_from_tasks=("mlm",),
         adapt_init_path="tasks.translation.bert_encoder:config_from_bert",
+        preset_thresholds=TRANSLATION_AUTO,
+        adjust_path="engine.run_config:adjust_low_resource",
         init_preset="adapt",
         adjust_init_path="engine.run_config:adjust_adapting",
     ),

@@ -264,6 +264,10 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
 
 
 TRANSFORMER_SIZES: Sizes = {
+    "low-resource": {
+        **{"d_model": 128, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 512},
+        **{"dropout": 0.3, "activation_dropout": 0.1},
+    },
     "tiny": {"d_model": 128, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 512, "dropout": 0.2},
     "small": {"d_model": 256, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3, "d_ff": 1024, "dropout": 0.25},
     "base": {"d_model": 512, "n_heads": 8, "encoder_layers": 6, "decoder_layers": 6, "d_ff": 2048, "dropout": 0.1},
@@ -384,6 +388,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 RNN_SIZES: Sizes = {
+    "low-resource": {"d_model": 128, "d_hidden": 256, "dropout": 0.3},
     "tiny": {"d_model": 128, "d_hidden": 256, "dropout": 0.2},
     "small": {"d_model": 256, "d_hidden": 512, "dropout": 0.3},
     "base": {"d_model": 512, "d_hidden": 1024, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.2},
