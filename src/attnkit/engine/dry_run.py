@@ -21,6 +21,7 @@ from attnkit.runtime.devices import choose_device, choose_precision
 from attnkit.text.encoding import EncodedLines
 
 SAMPLE = 20_000  #: lines per file that are encoded to estimate the number of tokens
+ELEMENTWISE = 16  #: operations per float that a step keeps for its backward pass, measured on narrow models
 _INITIALIZERS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 
@@ -81,9 +82,13 @@ def estimate(
     ]
     # A step takes up to 6 floating-point operations per parameter and token (Kaplan et al. 2020, section 2.1), and here
     # about half as many: a token passes through one side of a translation model, and few positions of a masked language
-    # model reach the output layer. The estimate is accurate within a factor of three.
-    per_token = 3 * config.n_passes * n_parameters
-    bounds = [per_token * end / product_rate(device, precision) for end in ends if end is not None]
+    # model reach the output layer. Between the products, each float that is kept for the backward pass is read and
+    # written by many small operations; in narrow models these take longer. The estimate is accurate within a factor of
+    # three.
+    products = 3 * n_parameters / product_rate(device, precision)
+    between = ELEMENTWISE * config.activation_floats_per_token / elementwise_rate(device, precision)
+    per_token = config.n_passes * (products + between)
+    bounds = [per_token * end for end in ends if end is not None]
     return RunEstimate(
         n_examples=n_examples,
         n_parameters=n_parameters,
@@ -113,14 +118,26 @@ def random_rows(lengths: NDArray[np.int32], vocab_size: int) -> EncodedLines:
 
 @cache
 def product_rate(device: torch.device, precision: torch.dtype) -> float:
-    """Measure the floating-point operations per second of a matrix product (50 ms)."""
+    """Measure the floating-point operations per second of a matrix product."""
     size = 512 if device.type == "cpu" else 4096
     a = torch.ones(size, size, dtype=precision, device=device)
+    return 2 * size**3 * _calls_per_second(lambda: a @ a)
+
+
+@cache
+def elementwise_rate(device: torch.device, precision: torch.dtype) -> float:
+    """Measure the elements per second of a product element by element."""
+    size = 1 << (20 if device.type == "cpu" else 26)
+    a = torch.ones(size, dtype=precision, device=device)
+    return size * _calls_per_second(lambda: a * a)
+
+
+def _calls_per_second(call: Callable[[], torch.Tensor]) -> float:
+    """Repeat a call for 50 ms."""
     n, start, elapsed = 0, 0.0, 0.0
-    # The first product is not counted, because it loads the library.
+    # The first call is not counted, because it loads the library.
     while elapsed < 0.05:
-        product = a @ a
-        product[0, 0].item()  # waits for the device
+        call().flatten()[0].item()  # waits for the device
         start = start or time.perf_counter()
         elapsed, n = time.perf_counter() - start, n + 1
-    return 2 * size**3 * max(1, n - 1) / elapsed
+    return max(1, n - 1) / elapsed
