@@ -35,14 +35,14 @@ def test_runs_of_translators_are_adapted_by_a_preset_of_small_steps(workshop: An
     assert lora.optimization.learning_rate == pytest.approx(5 * 0.064 / width, rel=0.01)
     assert settings(workshop, trained, preset="tiny").config.optimization.learning_rate == 2e-3
     assert settings(workshop, trained, "optimization.learning_rate=0.5").config.optimization.learning_rate == 0.5
-    assert settings(workshop, None).config.preset == "tiny"
+    assert settings(workshop, None).config.preset == "low-resource"
     with pytest.raises(UsageError, match="the preset adapt needs a translation model to begin from") as caught:
         settings(workshop, None, preset="adapt")
-    assert caught.value.help == "name a run: --init-from RUN, or choose one of tiny, small, base, big"
+    assert caught.value.help == "name a run: --init-from RUN, or choose one of low-resource, tiny, small, base, big"
 
 
 def test_a_bert_is_no_translator_to_adapt(workshop: Any, pretrained: Path) -> None:
-    assert settings(workshop, pretrained).config.preset == "tiny"
+    assert settings(workshop, pretrained).config.preset == "low-resource"
     with pytest.raises(UsageError, match="needs a translation model"):
         settings(workshop, pretrained, preset="adapt")
 
