@@ -40,6 +40,7 @@ SMALL = {"optimization.batch_tokens": 1000, "optimization.learning_rate": 1e-3}
 Settings = dict[str, Any]
 RECIPES: dict[str, Settings] = {
     "preset": {},
+    "preset low-resource": {"preset": "low-resource"},
     "more dropout": DROPOUT,
     "most dropout": STRONG,
     "more dropout, small batches": DROPOUT | SMALL,
@@ -71,9 +72,10 @@ RECIPES: dict[str, Settings] = {
 def train(data: Path, pairs: int, settings: Settings, epochs: float, run: Path) -> tuple[dict[str, Any], float]:
     """Train a run; return the summary of ``train --json`` and the seconds of processor time."""
     folder = WORK / f"{pairs}"
-    sets = [f"{key}={value}" for key, value in settings.items()]
+    sets = [f"{key}={value}" for key, value in settings.items() if key != "preset"]
     command = [
         *(sys.executable, "-m", "attnkit", "train", "--threads", "1", "--json", "--quiet", "-o", run),
+        *("--preset", settings.get("preset", "tiny")),
         *("--src", folder / "train.en", "--tgt", folder / "train.de"),
         *("--valid-src", data / "val.en", "--valid-tgt", data / "val.de", "--max-epochs", epochs),
         *(word for setting in sets for word in ("--set", setting)),

@@ -126,22 +126,6 @@ def test_presets_follow_the_size_of_the_corpus(workshop: Any) -> None:
     assert (resolved.config.preset, resolved.origin("preset")) == ("low-resource", "number of lines")
 
 
-@pytest.mark.parametrize(
-    ("sets", "r_drop"),
-    [
-        ([], 5.0),
-        (["model.dropout=0"], 5.0),  # that of the activations is left
-        (["model.dropout=0", "model.activation_dropout=0"], 0.0),
-        (["model.dropout=0", "model.activation_dropout=0", "model.word_dropout=0.1"], 5.0),
-        (["model.kind=rnn", "model.dropout=0"], 0.0),
-        (["model.kind=rnn"], 5.0),
-        (["regularization.r_drop=1"], 1.0),
-    ],
-)
-def test_the_preset_for_few_pairs_has_r_drop_if_there_is_dropout(sets: list[str], r_drop: float) -> None:
-    assert resolve(FLAGS, sets=sets, preset_name="low-resource").config.regularization.r_drop == r_drop
-
-
 def test_a_resumed_run_stays_as_long_as_it_was(tmp_path: Path) -> None:
     """Though its few examples have become more, or are gone."""
     table = tmp_path / "table.tsv"

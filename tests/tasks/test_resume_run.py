@@ -28,6 +28,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "transformer",
         {
             **DROPOUT,
+            "model__word_dropout": 0.2,
             "regularization": {"r_drop": 5.0, "bpe_dropout": 0.2},
             "vocabulary": {"kind": "bpe", "size": 400},
             "optimization__gradient_accumulation_steps": 2,
@@ -40,7 +41,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer, averaged": ("transformer", {**DROPOUT, "checkpoints__average": 2}),
     "rnn, additive, previous": (
         "rnn",
-        {**DROPOUT, "model__attention_query": "previous", "model__alignment": "additive"},
+        {**DROPOUT, "model__word_dropout": 0.2, "model__attention_query": "previous", "model__alignment": "additive"},
     ),
     "rnn, lstm, input feeding": (
         "rnn",

@@ -1,7 +1,7 @@
 """Words of other tools and the configuration keys that they mean here.
 
-The words are options of fairseq, OpenNMT-py, JoeyNMT, Hugging Face transformers, nanoGPT, gensim and word2vec.
-Knows no configuration: the caller says which keys exist.
+The words are options of fairseq, OpenNMT-py, JoeyNMT, Marian, Nematus, Hugging Face transformers, nanoGPT, gensim and
+word2vec. Knows no configuration: the caller says which keys exist.
 """
 
 from collections.abc import Callable, Iterable
@@ -74,7 +74,7 @@ _PARTS: dict[tuple[str, ...], str] = {
     _DROPOUT: "dropout dropout_rate hidden_dropout_prob resid_pdrop embd_pdrop",
     ("model.attention_dropout",): "attention_dropout attn_dropout attn_pdrop attention_probs_dropout_prob",
     ("model.activation_dropout",): "activation_dropout relu_dropout",
-    ("model.word_dropout",): "word_dropout dropout_source dropout_target dropout_src dropout_trg",
+    ("model.word_dropout", "noise.word_dropout"): "word_dropout dropout_source dropout_target dropout_src dropout_trg",
     ("model.activation",): "activation activation_fn hidden_act",
     ("model.positions",): "position_encoding pos_enc position_embedding_type",
     ("model.max_length",): "max_position_embeddings n_positions max_source_positions max_target_positions",

@@ -4,9 +4,7 @@ from typing import Literal
 
 Preset = Literal["low-resource", "tiny", "mini", "small", "base", "big", "adapt"]
 """Presets of all tasks; ``registry.TASKS`` lists those of each task."""
-LanguagePreset = Literal[
-    "low-resource", "tiny", "mini", "small", "base"
-]  #: presets for language models and fine-tuning
+LanguagePreset = Literal["tiny", "mini", "small", "base"]  #: presets for language models and fine-tuning
 TaskName = Literal[
     "translation",
     "autoencode",

@@ -68,8 +68,10 @@ class TaskSpec:
     adjust_init_path: str | None = None
     """Function (tree of ``init_preset``, other settings) -> tree, if it depends on the model or on adapters."""
     # Initialization from other runs.
-    objective_keys: tuple[str, ...] = ()
-    """Keys that only runs of the task inherit: of the training objective, and of its settings, which belong to it."""
+    objective_key: str | None = None
+    """Key that names the training objective; only runs of the same task inherit it."""
+    objective_settings: tuple[str, ...] = ()
+    """Keys of the settings of one objective, which are inherited with it."""
     init_from_tasks: tuple[str, ...] = ()  #: other tasks whose runs ``--init-from`` accepts
     excluded_init_keys: tuple[str, ...] = ()  #: model keys that are not inherited from these tasks
     adapt_init_path: str | None = None
@@ -144,7 +146,6 @@ TASKS: dict[str, TaskSpec] = {
         init_from_tasks=("mlm",),
         adapt_init_path="tasks.translation.bert_encoder:config_from_bert",
         preset_thresholds=TRANSLATION_AUTO,
-        adjust_path="engine.run_config:adjust_low_resource",
         init_preset="adapt",
         adjust_init_path="engine.run_config:adjust_adapting",
     ),
@@ -167,7 +168,8 @@ TASKS: dict[str, TaskSpec] = {
         config_path="tasks.language_modeling.config:MlmConfig",
         preset_path="tasks.language_modeling.config:mlm_preset",
         adjust_path="tasks.language_modeling.config:adjust_mlm_preset",
-        objective_keys=("objective", "electra"),
+        objective_key="objective",
+        objective_settings=("electra",),
         default_kind="bert",
         example="text: attnkit pretrain-mlm FILE",
         preset_thresholds=LANGUAGE_AUTO,

@@ -32,7 +32,8 @@ def init_layer(run: Path, *, resumed: bool = False) -> Layer:
     """
     # Not validated here: the merged configuration is validated later as a whole.
     tree = read_tree(RunFolder(run).checkpoint()[0])
-    kept: dict[str, Any] = {key: tree[key] for key in (*_INHERITED, *_objective_keys(tree)) if key in tree}
+    objective, settings = _objective_keys(tree)
+    kept: dict[str, Any] = {key: tree[key] for key in (*_INHERITED, objective, *settings) if key in tree}
     # Row length of a language model, for which its positions were trained.
     length = _get(tree, "data.sequence_length")
     if isinstance(model := kept.get("model"), dict):
@@ -296,10 +297,11 @@ def _model_kind(given: Tree, fixed: Layer | None) -> Any:
     return _get(given, "model.kind") or (_get(fixed.tree, "model.kind") if fixed is not None else None)
 
 
-def _objective_keys(tree: Tree) -> tuple[str, ...]:
-    """Return the keys of a task's training objective, its name before its settings."""
+def _objective_keys(tree: Tree) -> tuple[str, tuple[str, ...]]:
+    """Return the key of a task's training objective, "" if it has one only, and those of its settings."""
     task = _get(tree, "task")
-    return TASKS[task].objective_keys if isinstance(task, str) and task in TASKS else ()
+    spec = TASKS.get(task) if isinstance(task, str) else None
+    return ("", ()) if spec is None else (spec.objective_key or "", spec.objective_settings)
 
 
 def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | None]:
@@ -320,10 +322,9 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
         made = f"name such a run, or train one: attnkit train --task {allowed[0]}"
         help = "name another folder, or add --overwrite" if own else made
         raise RunError(f"this is a run of task '{str(stored)[:40]}', not {nouns}", where=fixed.origin, help=help)
-    objective = _objective_keys(fixed.tree)
-    if any(_get(given, key) not in (None, _get(fixed.tree, key)) for key in objective[:1]):
-        # The settings belong to their objective.
-        fixed = Layer(fixed.origin, {key: value for key, value in fixed.tree.items() if key not in objective[1:]})
+    objective, settings = _objective_keys(fixed.tree)
+    if _get(given, objective) not in (None, _get(fixed.tree, objective)):  # the settings belong to their objective
+        fixed = Layer(fixed.origin, {key: value for key, value in fixed.tree.items() if key not in settings})
     kind = task_spec(name, _model_kind(given, fixed))
     if stored not in kind.init_from_tasks:
         return kind, fixed
@@ -331,7 +332,7 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
         tree = load_symbol(kind.adapt_init_path)(fixed.tree, _get(given, "model.kind"))
     else:
         # Another task does not inherit data settings.
-        tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data", *objective)}
+        tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data", objective, *settings)}
         if isinstance(tree.get("model"), dict):
             tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.excluded_init_keys}
     return kind, Layer(fixed.origin, tree)

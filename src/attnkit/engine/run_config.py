@@ -26,11 +26,10 @@ _DECAY = {"schedule": "cosine", "warmup_fraction": 0.2}
 _INVERSE_SQRT = {"schedule": "inverse_sqrt", "learning_rate": 7e-4, "warmup_steps": 4000}
 # Settings by corpus size; model sizes are in models.config.SIZES.
 SCALES: dict[str, Tree] = {
-    # Long, with small batches and two passes that must agree: docs/log/2026-11-29-few-pairs.md.
+    # Small batches, and many epochs of them: docs/log/2026-11-29-few-pairs.md.
     "low-resource": {
         "vocabulary": {"size": 4000},
         "optimization": _DECAY | {"learning_rate": 1e-3, "warmup_steps": 200, "batch_tokens": 1000, "ema_decay": 0.998},
-        "regularization": {"r_drop": 5.0},
         "limits": {"max_epochs": 120.0},
         "evaluation": {"every_epochs": 6.0},
     },
@@ -69,18 +68,6 @@ SCALES: dict[str, Tree] = {
 }
 
 
-def adjust_low_resource(tree: Tree, settings: Mapping[str, Any]) -> Tree:
-    """Return a preset, without R-Drop for a model without dropout.
-
-    Its two passes are the same.
-    """
-    given = settings.get("model")
-    model = {**tree["model"], **(given if isinstance(given, Mapping) else {})}
-    if "regularization" not in tree or any(model.get(rate) for rate in DROPOUT_KEYS):
-        return tree
-    return {key: part for key, part in tree.items() if key != "regularization"}
-
-
 def adjust_adapting(tree: Tree, settings: Mapping[str, Any]) -> Tree:
     """Return the preset of adapted runs with a learning rate for the width.
 
@@ -94,8 +81,6 @@ def adjust_adapting(tree: Tree, settings: Mapping[str, Any]) -> Tree:
 
 
 PRESETS: tuple[str, ...] = get_args(Preset)
-DROPOUT_KEYS = ("dropout", "attention_dropout", "activation_dropout", "word_dropout")
-"""Rates of dropout of a translation model."""
 
 
 def choose(n_rows: int, thresholds: PresetThresholds = AUTO) -> str:

@@ -218,7 +218,7 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout rate after the feed-forward activation."""
     word_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Rate at which whole tokens of both sides lose their embedding; their positions stay."""
+    """Rate at which tokens of both sides, tags among them, lose their embedding in training; their positions stay."""
     tie_embeddings: Tied = "all"
     """Weight tying: target embeddings and output (target), or also source embeddings (all, with a joint vocabulary)."""
     decoder_start: DecoderStart = "bos"
@@ -311,7 +311,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout rate of embeddings, between layers and before the output layer."""
     word_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Rate at which whole tokens of both sides lose their embedding."""
+    """Rate at which tokens of both sides, tags among them, lose their embedding in training."""
     tie_embeddings: Tied = "all"
     """Weight tying: target embeddings and output (target), or also source embeddings (all, with a joint vocabulary)."""
     embeddings: VectorsName | None = None

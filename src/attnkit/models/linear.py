@@ -249,9 +249,10 @@ class Dropout(nn.Module):
 
 
 class WordDropout(nn.Module):
-    """Dropout of whole vectors, one per token (Gal and Ghahramani 2016, section 4.2).
+    """Dropout of the whole embedding of a token (Sennrich and Zhang 2019).
 
-    The vectors that are kept are scaled as in plain dropout.
+    Tokens are dropped one by one, where Gal and Ghahramani (2016, section 4.2) drop a word at all its places. The
+    vectors that are kept are scaled as in plain dropout.
     """
 
     __call__: Callable[..., Tensor]

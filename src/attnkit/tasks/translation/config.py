@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from attnkit.data.config import DataConfig
 from attnkit.data.directions import bleu_of
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.run_config import DROPOUT_KEYS, RunConfig
+from attnkit.engine.run_config import RunConfig
 from attnkit.models.config import ModelConfig
 from attnkit.models.limits import check_length
 from attnkit.models.lora import LoraConfig, check_adapter
@@ -156,7 +156,8 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
                 raise ValueError(f"data.{key} needs subwords or characters, not vocabulary.kind=word")
         if self.extension is not None and self.extension.files and not self.joint_vocabulary:
             raise ValueError("extension.files needs a joint vocabulary")
-        drops = any(getattr(self.model, rate, 0) for rate in DROPOUT_KEYS) or (self.adapter and self.adapter.dropout)
+        rates = ("dropout", "attention_dropout", "activation_dropout", "word_dropout")
+        drops = any(getattr(self.model, rate, 0) for rate in rates) or (self.adapter and self.adapter.dropout)
         if self.regularization.r_drop and not drops:
             raise ValueError("regularization.r_drop needs dropout: without it, both passes are the same")
         kind = self.regularization.sampled_kind

@@ -109,7 +109,7 @@ def write_windows(
     progress: Callable[[int], None],
     resumed: Callable[[int], None],
 ) -> SyntheticReport:
-    """Write the pairs of all windows of a text that its folder lacks.
+    """Write the pairs of the windows that are not yet in the folder.
 
     Returns the report of the whole job. ``write`` makes the pairs of a window: it takes its lines, the number of lines
     before it, and a function for the number of lines done. ``settings`` are what the pairs depend on; ``writers`` are
