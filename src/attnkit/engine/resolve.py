@@ -298,7 +298,10 @@ def _model_kind(given: Tree, fixed: Layer | None) -> Any:
 
 
 def _objective_keys(tree: Tree) -> tuple[str, tuple[str, ...]]:
-    """Return the key of a task's training objective, "" if it has one only, and those of its settings."""
+    """Return the key of a task's objective, and those of its settings.
+
+    The key is "" for a task with a single objective.
+    """
     task = _get(tree, "task")
     spec = TASKS.get(task) if isinstance(task, str) else None
     return ("", ()) if spec is None else (spec.objective_key or "", spec.objective_settings)
