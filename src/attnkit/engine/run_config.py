@@ -30,8 +30,8 @@ SCALES: dict[str, Tree] = {
     "low-resource": {
         "vocabulary": {"size": 4000},
         "optimization": _DECAY | {"learning_rate": 1e-3, "warmup_steps": 200, "batch_tokens": 1000, "ema_decay": 0.998},
-        "limits": {"max_epochs": 120.0},
-        "evaluation": {"every_epochs": 6.0},
+        "limits": {"max_epochs": 80.0},
+        "evaluation": {"every_epochs": 4.0},
     },
     "tiny": {
         "vocabulary": {"size": 4000},
