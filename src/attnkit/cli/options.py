@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from typer import Argument, Option
 from typer.models import OptionInfo
 
-from attnkit.engine.names import LanguagePreset
+from attnkit.engine.names import LanguagePreset, Preset
 from attnkit.progress.console import set_quiet
 
 
@@ -123,6 +123,10 @@ RunOutput = Annotated[Path, Option("-o", "--output", help="Run folder to write."
 InitFrom = Annotated[Path | None, Option(help="Run that provides initial weights and vocabulary.", metavar="RUN")]
 Overwrite = Annotated[bool, Option(help="Rename an existing run folder and start a new run.")]
 DryRun = Annotated[bool, Option(help="Show the resolved configuration and an estimate; do not train.")]
+AnyPreset = Annotated[
+    Literal["auto", Preset],
+    Option(help=f"Preset of all other keys: {', '.join(get_args(Preset))}, or auto, by corpus size.", metavar="NAME"),
+]
 LanguageModelPreset = Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")]
 Text = Annotated[list[str] | None, Argument(help="Text, plain or compressed, or TABLE:FIELD.", metavar="FILE...")]
 ValidText = Annotated[list[str] | None, Option(help="Validation text; repeatable.", metavar="FILE")]

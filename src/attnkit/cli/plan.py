@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from attnkit.cli.options import InitFrom, Json, Quiet, Threads
-from attnkit.engine.names import Preset
+from attnkit.cli.options import AnyPreset, InitFrom, Json, Quiet, Threads
 
 if TYPE_CHECKING:
     from attnkit.engine.plan import TrainingPlan
@@ -27,7 +26,7 @@ def command(
     examples: Annotated[
         int | None, Option(min=2, help="Pairs or documents of the corpus, instead of files.", metavar="N")
     ] = None,
-    preset: Annotated[Literal["auto", Preset], Option(help="Preset; auto selects one by corpus size.")] = "auto",
+    preset: AnyPreset = "auto",
     config: Annotated[Path | None, Option(help="YAML configuration of the run.")] = None,
     sets: Annotated[
         list[str] | None, Option("--set", help="Configuration key; repeatable.", metavar="KEY=VALUE")

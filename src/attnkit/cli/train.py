@@ -1,13 +1,13 @@
 """``attnkit train``: train and evaluate a model of any task."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from typer import Option
 
 from attnkit.cli import options
 from attnkit.cli._train import TrainingOptions, run_training, with_training_options
-from attnkit.engine.names import ModelName, Preset, TaskName
+from attnkit.engine.names import ModelName, TaskName
 
 
 @with_training_options
@@ -34,7 +34,7 @@ def command(
     valid_tgt: Annotated[
         list[str] | None, Option(help="Validation target; once per --valid-src.", metavar="FILE")
     ] = None,
-    preset: Annotated[Literal["auto", Preset], Option(help="Preset; auto selects one by corpus size.")] = "auto",
+    preset: options.AnyPreset = "auto",
     model: Annotated[ModelName | None, Option(help="Architecture.")] = None,
     vocab: Annotated[
         list[str] | None,
