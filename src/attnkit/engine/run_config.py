@@ -26,7 +26,7 @@ _DECAY = {"schedule": "cosine", "warmup_fraction": 0.2}
 _INVERSE_SQRT = {"schedule": "inverse_sqrt", "learning_rate": 7e-4, "warmup_steps": 4000}
 # Settings by corpus size; model sizes are in models.config.SIZES.
 SCALES: dict[str, Tree] = {
-    # Small batches, and many epochs of them: docs/log/2026-11-29-few-pairs.md.
+    # Small batches, and many epochs of them: docs/log/2026-11-30-low-resource.md.
     "low-resource": {
         "vocabulary": {"size": 4000},
         "optimization": _DECAY | {"learning_rate": 1e-3, "warmup_steps": 200, "batch_tokens": 1000, "ema_decay": 0.998},
