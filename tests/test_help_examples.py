@@ -147,7 +147,9 @@ def write_text(folder: Path) -> None:
         shutil.copy(folder / f"a.{side}", folder / f"train.{side}")
     for name in ("out.de", "new.de", "old.de", "mono.de"):
         shutil.copy(folder / "test.de", folder / name)
-    (folder / "page.html").write_text("<p>A dog <b>runs</b> now.</p>\n")
+    (folder / "site").mkdir()
+    for name in ("page.html", "site/index.html"):
+        (folder / name).write_text("<p>A dog <b>runs</b> now.</p>\n")
     (folder / "lines.txt").write_text("The cat sat on the [MASK].\nA dog runs.\n")
     (folder / "prompts.txt").write_text("The cat\nA dog\n")
     (folder / "words.txt").write_text("king\nqueen\n")
