@@ -61,8 +61,8 @@ def test_what_a_tutorial_shows_stands_behind_the_block_that_printed_it(page: Pat
     assert len(re.findall(r"^```text", text, re.MULTILINE)) == sum(b.shown is not None for b in blocks_to_run(text))
 
 
-def block(shown: str, percent: float = 0.0, half: bool = False, **how: bool) -> Block:
-    return Block("sh", "", shown, percent, half, **how)
+def block(shown: str, percent: float = 0.0, share: int = 0, **how: bool) -> Block:
+    return Block("sh", "", shown, percent, share, **how)
 
 
 @pytest.mark.parametrize(
