@@ -50,7 +50,7 @@ LINES = (
     "translate run -i page.html --format html --glossary terms.tsv",
     "translate run -i test.en --protect",
     "back-translate de-en mono.de -o pairs --keep-flagged",
-    "augment test.en test.de -o more --forward run --backward de-en --keep-flagged",
+    "augment test.en test.de -o augmented --forward run --backward de-en --keep-flagged",
     "distill run test.en test.de -o taught --keep-flagged --beam-size 2",
     "align a.en a.de",
     "attend run 'A dog runs.'",
