@@ -33,6 +33,7 @@ import math
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import statistics
@@ -176,7 +177,7 @@ async def open_loop(given: dict[str, Any]) -> list[tuple[int, float]]:
 
 def clients(kind: str, **given: Any) -> dict[str, Any]:
     """Run clients in a process of their own and sum up what they saw."""
-    began = time.perf_counter()
+    began, used = time.perf_counter(), cpu_of_children()
     command = [sys.executable, __file__, "--as-clients", kind]
     done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -190,9 +191,16 @@ def clients(kind: str, **given: Any) -> dict[str, Any]:
         "answers": len(answers), "served": len(served), "refused": len(refused), "seconds": round(seconds, 2),
         "per_second": round(len(served) / seconds, 1), "p50_ms": at(served, 0.5), "p99_ms": at(served, 0.99),
         "longest_ms": at(served, 1.0), "refused_p99_ms": at(refused, 0.99),
+        "clients_cpu_seconds": round(cpu_of_children() - used, 2),  # of the same CPUs
     }  # fmt: skip
     print(f"  {kind:<12} {figures}  ({time.perf_counter() - began:.0f} s)", flush=True)
     return figures
+
+
+def cpu_of_children() -> float:
+    """Return the processor time of all clients so far, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def at(seconds: Sequence[float], share: float) -> float | None:
@@ -258,10 +266,13 @@ class Server:
     pid: int
 
     def closed(self, lines: list[str], n_clients: int = CLIENTS, **given: Any) -> dict[str, Any]:
-        return clients("closed", lines=lines, clients=n_clients, **self.asked, **given)
+        return clients("closed", lines=lines, clients=n_clients, **self.asked, **given) | self._memory()
 
     def open(self, lines: list[str], rate: float) -> dict[str, Any]:
-        return clients("open", lines=lines, rate=rate, seconds=OPEN_SECONDS, **self.asked)
+        return clients("open", lines=lines, rate=rate, seconds=OPEN_SECONDS, **self.asked) | self._memory()
+
+    def _memory(self) -> dict[str, float]:
+        return {"mb": round(memory_of(self.pid), 1)}
 
 
 # --- rounds
@@ -295,6 +306,7 @@ def ratios(figures: dict[str, Any]) -> dict[str, float]:
         "open_half p99 / closed_1 p50": own["open_half"]["p99_ms"] / alone,
         "open_twice / closed_64": own["open_twice"]["per_second"] / full,
         "open_twice p99 / bound": own["open_twice"]["p99_ms"] / (1000 * MAX_WAIT),
+        "open_twice mb / closed_64": own["open_twice"]["mb"] / own["closed_64"]["mb"],
     }
     if "other" in figures:
         other = figures["other"]

@@ -71,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the first of every n cases of ``sample(n)`` to the default run; put the longest files first.
 
-    The others are slow. ``--part`` K/N runs every N-th slow test, and none is in two parts.
+    The others are slow. ``--part`` K/N runs every N-th slow test, beside those with ``every_part``.
     """
     found = re.fullmatch(r"(\d+)/([1-9]\d*)", given := config.getoption("--part"))
     if found is None or int(found[1]) >= int(found[2]):
@@ -88,7 +88,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.slow)
             seen[case] += 1
     slow = [item for item in items if item.get_closest_marker("slow")]
-    left = {id(item) for place, item in enumerate(slow) if place % n_parts != number}
+    parted = [item for item in slow if not item.get_closest_marker("slow").kwargs.get("every_part")]
+    left = {id(item) for place, item in enumerate(parted) if place % n_parts != number}
     if left:
         config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
     items[:] = [item for item in items if id(item) not in left]

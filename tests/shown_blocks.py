@@ -1,7 +1,7 @@
 """Blocks of pages: the ones marked ``run`` are run in order, and what the next ``text`` block shows is compared.
 
 The fence of the text says how: ``text`` alone means the same text; ``text within 10 percent``, numbers that far from
-those shown; ``text half of the lines`` or ``a third``, at least as many are found, in this order; ``but for numbers``,
+those shown; ``text half of the lines``, at least half of the lines are found, in this order; ``text but for numbers``,
 the same words, for tables of trained weights; ``text by first words``, the same first word in each line, for sampled
 sentences. ``…`` stands for any text within a line, and for any lines as a line of its own.
 """
@@ -40,7 +40,7 @@ class Block:
     code: str
     shown: str | None
     percent: float
-    share: int  # 1 / the share of lines that must be found; 0: all of them, and no others
+    half: bool
     words_only: bool = False
     first_words: bool = False
 
@@ -54,7 +54,7 @@ def blocks_to_run(text: str) -> Iterator[Block]:
             found["code"],
             found["shown"],
             float(within[1]) if within else 0.0,
-            2 if "half of the lines" in how else 3 if "a third of the lines" in how else 0,
+            "half of the lines" in how,
             "but for numbers" in how,
             "by first words" in how,
         )
@@ -129,9 +129,9 @@ def agrees(block: Block, printed: str) -> bool:
         shown, lines = [without_numbers(line) for line in shown], [without_numbers(line) for line in lines]
     if block.first_words:
         shown, lines = [first_word(line) for line in shown], [first_word(line) for line in lines]
-    if block.share:
+    if block.half:
         wanted = [line for line in shown if line.strip() not in ("", "…")]
-        return block.share * longest_common(wanted, lines, block.percent) >= len(wanted) > 0
+        return 2 * longest_common(wanted, lines, block.percent) >= len(wanted) > 0
     return lines_agree(shown, lines, block.percent)
 
 

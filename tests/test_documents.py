@@ -288,9 +288,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 LONG = "docs/reference/python-examples.md"  # trains a model of each kind, for half a minute: in ``make slow``
+EVERY_PART = pytest.mark.slow(every_part=True)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == LONG)) for name in MARKED])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[EVERY_PART] * (name == LONG)) for name in MARKED])
 def test_marked_blocks_run(name: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(shutil.copytree(workspace, tmp_path / "here"))
     monkeypatch.chdir(folder)

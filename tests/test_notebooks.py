@@ -158,7 +158,7 @@ def test_a_notebook_needs_attnkit_alone(name: str) -> None:
     assert used and [attribute for attribute in used if attribute not in attnkit.__all__] == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(every_part=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_computes_what_it_says(name: str, tmp_path: Path) -> None:
     book = read(name)

@@ -1,4 +1,4 @@
-"""Slow tests in parts: together they are all of them, and none is in two."""
+"""Slow tests in parts: together they are all of them, and none is in two but those that are in each."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ def test_long():
 @pytest.mark.slow
 def test_other():
     pass
+
+@pytest.mark.slow(every_part=True)
+def test_always():
+    pass
 """
 
 
@@ -41,9 +45,14 @@ def test_parts_are_disjoint_and_complete(tmp_path: Path) -> None:
     (tmp_path / "test_cases.py").write_text(CASES)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow: x\n  sample(n): x\n")
     whole = run(tmp_path, "-m", "slow")
-    assert whole == {"test_long", "test_other", *(f"test_cases[{case}]" for case in range(10) if case % 3)}
+    assert whole == {
+        "test_long",
+        "test_other",
+        "test_always",
+        *(f"test_cases[{case}]" for case in range(10) if case % 3),
+    }
     parts = [run(tmp_path, "-m", "slow", "--part", f"{k}/4") for k in range(4)]
-    assert set.union(*parts) == whole and set.intersection(*parts) == set()
-    assert [len(part) for part in parts] == [2, 2, 2, 2] and len(whole) == 8
+    assert set.union(*parts) == whole and set.intersection(*parts) == {"test_always"}
+    assert [len(part) for part in parts] == [3, 3, 3, 3] and len(whole) == 9
     usual = run(tmp_path, "-m", "not slow", "--part", "1/4")
     assert usual == {f"test_cases[{case}]" for case in range(0, 10, 3)}

@@ -61,8 +61,8 @@ def test_what_a_tutorial_shows_stands_behind_the_block_that_printed_it(page: Pat
     assert len(re.findall(r"^```text", text, re.MULTILINE)) == sum(b.shown is not None for b in blocks_to_run(text))
 
 
-def block(shown: str, percent: float = 0.0, share: int = 0, **how: bool) -> Block:
-    return Block("sh", "", shown, percent, share, **how)
+def block(shown: str, percent: float = 0.0, half: bool = False, **how: bool) -> Block:
+    return Block("sh", "", shown, percent, half, **how)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,8 @@ def block(shown: str, percent: float = 0.0, share: int = 0, **how: bool) -> Bloc
         (block("1,000  lines\n", 10), "950    lines\n", True),
         (block("x -0.50\n", 10), "x 0.50\n", False),
         (block("step-12\n", 10), "step-13\n", False),
-        (block("a\nb\nc\n…\n", share=2), "x\na\nc\n", True),
-        (block("a\nb\nc\n…\n", share=2), "c\nx\n", False),
-        (block("a\nb\nc\n…\n", share=3), "c\nx\n", True),
-        (block("a\nb\nc\nd\n", share=3), "c\nx\n", False),
+        (block("a\nb\nc\n…\n", half=True), "x\na\nc\n", True),
+        (block("a\nb\nc\n…\n", half=True), "c\nx\n", False),
         (block("a  9  .\nb .  1\n", words_only=True), "a  8  2\nb . 1\n", True),
         (block("a  9  .\nb .  1\n", words_only=True), "a  9  .\nc .  1\n", False),
         (block("a  9\n", words_only=True), "a  9\na  9\n", False),

@@ -15,6 +15,8 @@ from served_runs import HEBREW, HOSTILE, N_WORDS, STATE, WORDS, choose_model, tr
 from server_process import serving
 from task_runs import task_runs
 
+import attnkit
+
 HOOKED = "[...document.querySelectorAll('*')].some((e) => e.getAttributeNames().some((name) => /^on/.test(name)))"
 STRANGE = "main :is(img, svg, script, iframe, object, embed, form, base, link, style, b, i)"
 MARKUP = [*HOSTILE, "<b>&lt;i&gt;</b>", '"><script>pwned()</script>', "<!--", "]]>", "\\u003cscript\\u003e", "{{7*7}}"]
@@ -30,10 +32,12 @@ def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     (folder / "hostile").rename(named)
     lines = folder / "lines"
     workshop.train(workshop.configure_task("lines"), lines)
+    workshop.train(workshop.configure_task("vectors"), folder / "rows")
     return {
         "hebrew": folder / "hebrew",
         "hostile": named,
         "lines": lines,
+        "rows": folder / "rows",
         **task_runs(folder, (HOSTILE[1], "good"), (f"B-{HOSTILE[0]}", "O")),
     }
 
@@ -152,11 +156,12 @@ def number_of(browser: Browser, name: str) -> int:
     return int(found)
 
 
-def test_each_task_has_a_form(browser: Browser, address: str) -> None:
+def test_each_task_has_a_form(browser: Browser, address: str, runs: dict[str, Path]) -> None:
     """What forms show are the numbers of the service; labels of markup are text."""
     browser.visit(address, 390)
-    forms = {name: number_of(browser, name) for name in ("lines", "bert", "gpt", "mood", "names", "answers")}
-    assert sorted(forms.values()) == list(range(6))
+    names = ("lines", "rows", "bert", "gpt", "mood", "names", "answers", "words")
+    forms = {name: number_of(browser, name) for name in names}
+    assert sorted(forms.values()) == list(range(8))
 
     masks = ask(address, "v1/fill-mask", {"text": ["the [MASK] dog"], "top": 5})["results"][0]["masks"][0]
     expected = "\n".join(f"{100 * one['probability']:.1f} %  {one['text']}" for one in masks)
@@ -179,6 +184,16 @@ def test_each_task_has_a_form(browser: Browser, address: str) -> None:
 
     (vector,) = ask(address, "v1/embed", {"model": "lines", "text": ["1 2 3"]})["embeddings"]
     assert fill(browser, forms["lines"], "1 2 3") == " ".join(f"{value:.4f}" for value in vector)
+
+    width = attnkit.load(runs["rows"], device="cpu")._opened.model.mean.numel()
+    numbers = ([0.5, -1.0, 2.0] * width)[:width]
+    (vector,) = ask(address, "v1/embed", {"model": "rows", "vector": [numbers]})["embeddings"]
+    assert fill(browser, forms["rows"], ", ".join(map(str, numbers))) == " ".join(f"{value:.4f}" for value in vector)
+    assert "valid number" in fill(browser, forms["rows"], "one two")
+
+    (near,) = ask(address, "v1/similar", {"word": ["dog"], "top": 10})["results"]
+    assert fill(browser, forms["words"], " dog") == "\n".join(f"{one['similarity']:.4f}  {one['word']}" for one in near)
+    assert "no vector for '<b>cat</b>'" in fill(browser, forms["words"], "<b>cat</b>")
 
     whole = ask(address, "v1/generate", {"prompt": "the lazy", "max_new_tokens": 60})["texts"][0]["text"]
     fill(browser, forms["gpt"], "the lazy")

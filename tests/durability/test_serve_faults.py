@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 import attnkit
+from attnkit.serving.server import LINGER
 
 sys.path.insert(0, str(Path(__file__).parent))  # the modules beside the tests are no package
 sys.path.append(str(Path(__file__).parents[1] / "serving"))
@@ -187,13 +189,16 @@ def test_a_full_disk_for_the_log_ends_nothing(trained: Path, expected: dict[str,
 
 
 def test_sigterm_under_load_loses_no_running_answer(trained: Path, expected: dict[str, Answer]) -> None:
-    """Each request gets its answer, or is refused as a whole; no connection hangs."""
+    """Each request before it, and for a moment after it, gets an answer or a refusal; no connection hangs."""
+    ended = math.inf
     with serving(f"en:de={trained}") as (address, process):
 
         def one(line: str) -> Answer | int:
+            began = time.monotonic()
             try:
                 return ask(address, line)
             except (URLError, OSError):
+                assert began > ended + LINGER / 2, "a request is lost"
                 return 0  # the server has gone
 
         with ThreadPoolExecutor(16) as pool:
@@ -201,8 +206,10 @@ def test_sigterm_under_load_loses_no_running_answer(trained: Path, expected: dic
             while sum(future.done() for _, future in running) < 50:
                 time.sleep(0.005)
             process.send_signal(signal.SIGTERM)
+            ended = time.monotonic()
             found = [(line, future.result(60)) for line, future in running]
         assert process.wait(60) == 0
+    assert 503 in {text for _, text in found}, "some were on their way"
     assert all(text in (expected[line], 503, 0) for line, text in found)
     assert sum(text == expected[line] for line, text in found) >= 50
 

@@ -14,6 +14,8 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -27,6 +29,11 @@ import attnkit
 sys.path.append(str(Path(__file__).parents[1] / "serving"))
 
 from server_process import serving
+from task_runs import task_runs
+
+from attnkit.serving.answers import TranslationsAnswer
+from attnkit.serving.app import HEADERS, POSTS
+from attnkit.serving.limits import Limits
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no such signals")
 
@@ -53,16 +60,33 @@ def test_a_client_of_libretranslate_works_unmodified(server: str, trained: Path)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_the_guide_shows_calls_that_work(server: str) -> None:
+def test_the_guide_shows_calls_that_work(trained: Path, tmp_path: Path) -> None:
+    """One for each route that reads a body."""
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "serving.md").read_text(encoding="utf-8")
     commands = re.findall(r"^curl .+$", guide, re.MULTILINE)
-    found = []
-    for command in commands:
-        argv = shlex.split(command.replace("localhost:8000", server))
-        found.append(json.loads(subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout))
-    assert set(found[0]) == {"translatedText"} and len(found) == 2
-    (translation,) = found[1]["translations"]
-    assert len(translation["alternatives"]) <= 2 and len(translation["lines"]) == 1
+    runs = [f"{name}={path}" for name, path in task_runs(tmp_path).items()]
+    found: dict[str, list[str]] = {}
+    with serving(f"en:de={trained}", *runs) as (address, _):
+        for command in commands:
+            argv = shlex.split(command.replace("localhost:8000", address))
+            answer = subprocess.run(argv, capture_output=True, check=True, timeout=60, text=True).stdout
+            found.setdefault(argv[2].removeprefix(address), []).append(answer)
+    events = found.pop("/v1/generate")[0].split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""] and len(events) > 3
+    first = {path: set(json.loads(answers[0])) for path, answers in found.items()}
+    assert first == {
+        "/translate": {"translatedText"},
+        "/v2/translate": {"translations"},
+        "/v1/translations": set(TranslationsAnswer.model_fields),
+        "/v1/translate": {"model", "translations"},
+        "/v1/score": {"model", "scores"},
+        "/v1/fill-mask": {"model", "results"},
+        "/v1/embed": {"model", "embeddings"},
+        "/v1/predict": {"model", "predictions"},
+        "/v1/similar": {"model", "results"},
+    }
+    assert set(found) | {"/v1/generate"} == {post.path for post in POSTS}
+    assert json.loads(found["/v1/predict"][1])["model"] == "answers"
 
 
 def test_connections_that_say_nothing_are_closed(server: str) -> None:
@@ -92,6 +116,35 @@ def test_headers_without_end_are_refused(server: str) -> None:
         except (BrokenPipeError, ConnectionResetError):
             received = b"HTTP/1.1 400 closed"
     assert received == b"" or received.startswith(b"HTTP/1.1 4")
+
+
+def test_what_is_no_request_and_a_connection_too_many_are_answered_as_by_the_service(trained: Path) -> None:
+    program = "from attnkit.serving import limits, server\n"
+    program += "server._most_connections = lambda: 3\n"
+    program += "from attnkit.cli.main import main\nmain()\n"
+    with serving(f"en:de={trained}", program=program) as (address, _), ExitStack() as stack:
+        host, port = address.removeprefix("http://").split(":")
+
+        def begin(head: bytes) -> socket.socket:
+            made = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            made.sendall(head)
+            return made
+
+        def read(connection: socket.socket) -> tuple[bytes, dict[str, str], Any]:
+            response = HTTPResponse(connection)
+            response.begin()
+            return response.status, {name.lower(): value for name, value in response.getheaders()}, json.load(response)
+
+        for _ in range(2):  # their bodies do not come
+            begin(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  b"Content-Length: 30\r\n\r\n{")  # fmt: skip
+        time.sleep(0.2)
+        crowded, broken = begin(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"), begin(b"no request\r\n\r\n")
+        for connection, status, error in ((crowded, 503, "too much text is waiting"), (broken, 400, "Invalid HTTP")):
+            code, headers, body = read(connection)
+            assert code == status and body["error"] == body["message"] and error in body["error"]
+            assert all(headers[name.decode()] == value.decode() for name, value in HEADERS)
+            assert ("retry-after" in headers) == (status == 503)
 
 
 def accepted(address: str) -> int:
@@ -142,6 +195,42 @@ def test_other_machines_need_a_key(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("one\ntwo\n")
     code, text = refused(trained, "--api-key-file", tmp_path / "key")
     assert code == 2 and "2 lines instead of one key" in text
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--host", "0.0.0.0", "--no-auth"), ("--host", "localhost"), ("--access-log",)], ids=" ".join
+)
+def test_what_may_be_asked_for(trained: Path, arguments: tuple[str, ...]) -> None:
+    """Without a key on request, by a name, and with a log that has no texts."""
+    with serving(f"en:de={trained}", *arguments) as (address, process):
+        port = address.rsplit(":", 1)[1]
+        found = post(f"http://localhost:{port}", "/translate", {"q": "1 2 3", "target": "de"})
+        assert set(found) == {"translatedText"}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0 and process.stderr is not None
+        said = process.stderr.read()
+    assert ('POST /translate HTTP/1.1" 200' in said) == (arguments == ("--access-log",))
+    assert "1 2 3" not in said and found["translatedText"] not in said
+
+
+def test_a_client_that_leaves_a_stream_ends_it(tmp_path: Path) -> None:
+    """Others can stream at once: a stream that nobody reads would hold the model for a minute."""
+    run = task_runs(tmp_path)["gpt"]
+    body = {"prompt": "the", "max_new_tokens": 1000, "stream": True, "temperature": 1.0, "seed": 3}
+    raw = json.dumps(body).encode()
+    head = "POST /v1/generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+    with serving(f"gpt={run}") as (address, _):
+        host, port = address.removeprefix("http://").split(":")
+        for _ in range(3 * Limits().max_streams):
+            with socket.create_connection((host, int(port)), timeout=30) as connection:
+                connection.sendall(head.encode() + f"{len(raw)}\r\n\r\n".encode() + raw)
+                received = b""
+                while b"data: " not in received:
+                    more = connection.recv(4096)
+                    assert more, received
+                    received += more
+            assert received.startswith(b"HTTP/1.1 200"), "no place is taken by those that left"
+            time.sleep(0.1)
 
 
 def test_an_address_in_use_is_named(server: str, trained: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -365,12 +366,24 @@ def test_a_strange_folder_is_refused(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_refusal_names_all_types(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("odd", "what", "help"),
+    [
+        ({"model_type": "t5"}, "unsupported model_type 't5'", "supported: bert, "),
+        ({"normalize_before": True}, "unsupported normalize_before True for marian", "supported: False; model types: "),
+        ({"d_model": -1}, "the model cannot be imported: d_model: ", "supported: bert, "),
+        ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map", "of transformers; model types: bert, "),
+        ({"model_type": "bert", "is_decoder": True}, "the model cannot be imported", "supported: bert, "),
+    ],
+    ids=lambda case: str(case)[:30],
+)
+def test_a_refusal_names_all_types(tmp_path: Path, odd: dict[str, Any], what: str, help: str) -> None:
     marian_folder(tmp_path / "hub")
-    edit("config.json", model_type="t5")(tmp_path / "hub")
+    edit("config.json", **odd)(tmp_path / "hub")
     with pytest.raises(AttnkitError) as caught:
         import_huggingface(tmp_path / "hub", tmp_path / "run")
-    named = str(caught.value.help).removeprefix("supported: ").split(", ")
+    assert what in caught.value.what and help in str(caught.value.help)
+    named = re.split(r"[:;,] ", str(caught.value.help))
     assert {"bert", "roberta", "roformer", "gpt2", "marian", "m2m_100", "mbart"} <= set(named) and "t5" not in named
 
 

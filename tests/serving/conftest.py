@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,10 @@ LIMITS = Limits(max_body=20_000, max_texts=20, max_characters=2_000, max_line=1_
 
 
 @pytest.fixture(scope="session")
-def runs(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(trained: Path, workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("served")
-    return {"digits": trained, **task_runs(folder)}
+    workshop.train(workshop.configure_task("vectors"), folder / "rows")
+    return {"digits": trained, **task_runs(folder), "rows": folder / "rows"}
 
 
 @pytest.fixture(scope="session")

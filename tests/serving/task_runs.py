@@ -14,6 +14,7 @@ for _folder in ("formats", "tasks"):
 import finetuned  # noqa: E402
 from hub_runs import configure, save_run, shaken, vocabulary  # noqa: E402
 
+import attnkit  # noqa: E402
 from attnkit.models.bert import Bert  # noqa: E402
 from attnkit.models.gpt import Gpt  # noqa: E402
 
@@ -21,7 +22,7 @@ from attnkit.models.gpt import Gpt  # noqa: E402
 def task_runs(
     folder: Path, moods: Sequence[str] = ("bad", "good"), tags: Sequence[str] = ("B-PER", "I-PER", "O")
 ) -> dict[str, Path]:
-    """Write a BERT, a GPT, a classifier, a tagger and a reader; return them by name."""
+    """Write a BERT, a GPT, a classifier, a tagger, a reader and word vectors; return them by name."""
     found = {}
     for name, task in (("bert", "mlm"), ("gpt", "clm")):
         torch.manual_seed(6)
@@ -32,4 +33,9 @@ def task_runs(
     found["mood"] = finetuned.random_run(folder / "mood", "text-classification", list(moods))
     found["names"] = finetuned.random_run(folder / "names", "token-classification", list(tags))
     found["answers"] = finetuned.random_run(folder / "answers", "question-answering")
+    text = folder / "words.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog\n" * 50)
+    settings = {"dim": 8, "epochs": 1, "data.min_count": 1}
+    attnkit.word2vec(text, folder / "words", seed=1, threads=1, quiet=True, settings=settings)
+    found["words"] = folder / "words"
     return found

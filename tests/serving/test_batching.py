@@ -64,6 +64,26 @@ def test_what_waits_goes_together_and_answers_find_their_way() -> None:
     assert (batcher.counts.n_lines, batcher.counts.n_batches) == (39, 2)
 
 
+def test_items_that_are_alone_are_answered_one_by_one() -> None:
+    """Each is the whole of a request: the first does not wait for the others."""
+    recorder = Recorder()
+    batcher = Batcher(recorder, Limits(batch_lines=8), is_alone=lambda options: options == "whole")
+
+    async def run() -> None:
+        first = await behind_a_closed_gate(recorder, batcher)
+        tasks = [asyncio.create_task(batcher.submit([n], "whole")) for n in (1, 2, 3)]
+        together = [asyncio.create_task(batcher.submit([n])) for n in (4, 5)]
+        await asyncio.sleep(0)
+        recorder.gate.set()
+        assert await asyncio.gather(first, *tasks, *together) == [[0], [10], [20], [30], [40], [50]]
+
+    asyncio.run(run())
+    batcher.close()
+    batcher.join(20)
+    batches = [items for items, _ in recorder.batches]
+    assert batches.count([4, 5]) == 1 and [items for items in batches if items[0] in (1, 2, 3)] == [[1], [2], [3]]
+
+
 def test_a_long_request_does_not_keep_a_short_one_waiting() -> None:
     recorder = Recorder()
     batcher = Batcher(recorder, Limits(batch_lines=8))
@@ -123,6 +143,7 @@ def test_a_full_queue_refuses_at_once_and_says_for_how_long() -> None:
         first = await behind_a_closed_gate(recorder, batcher)
         waiting = asyncio.create_task(batcher.submit([1, 2]))
         await asyncio.sleep(0)
+        assert not batcher.is_full(), "a line more may wait"
         with pytest.raises(RefusedError) as refused:
             await batcher.submit([3, 4])
         assert refused.value.status == 503 and int(refused.value.headers["Retry-After"]) >= 1
@@ -131,8 +152,10 @@ def test_a_full_queue_refuses_at_once_and_says_for_how_long() -> None:
         assert refused.value.status == 413 and not refused.value.headers
         last = asyncio.create_task(batcher.submit([5]))
         await asyncio.sleep(0)
+        assert batcher.is_full()
         recorder.gate.set()
         assert await asyncio.gather(first, waiting, last) == [[0], [10, 20], [50]]
+        assert not batcher.is_full()
 
     asyncio.run(run())
 
@@ -226,13 +249,40 @@ def test_free_threads_share_what_waits() -> None:
         return [item * 10 for item in items]
 
     batcher = Batcher(compute, Limits(batch_lines=100), n_threads=2)
-    assert asyncio.run(batcher.submit(list(range(9)))) == [10 * n for n in range(9)]
-    assert sorted(len(items) for items, _ in taken) == [4, 5]
+    assert asyncio.run(batcher.submit(list(range(41)))) == [10 * n for n in range(41)]
+    assert sorted(len(items) for items, _ in taken) == [20, 21]
     assert sorted(worker for _, worker in taken) == [(0, 1), (1, 1)]
     batcher.close()
     batcher.join(20)
     assert not any(thread.is_alive() for thread in batcher._threads)
-    assert (batcher.counts.n_lines, batcher.counts.n_batches) == (9, 2)
+    assert (batcher.counts.n_lines, batcher.counts.n_batches) == (41, 2)
+
+
+def test_of_few_lines_a_busy_thread_gets_its_part() -> None:
+    """Four lines wait and one of two threads is free: two are enough for it, as it would be done last with all."""
+    taken: list[list[int]] = []
+    gate, busy = threading.Event(), threading.Event()
+
+    def compute(items: list[int], options: Any, worker: Worker, stops: StopFlags) -> Sequence[int]:
+        taken.append(items)
+        if items == [0]:
+            busy.set()
+            gate.wait(20)
+        elif len(taken) == 3:
+            gate.set()
+        return items
+
+    batcher = Batcher(compute, Limits(), n_threads=2)
+
+    async def run() -> None:
+        first = asyncio.create_task(batcher.submit([0]))
+        await asyncio.get_running_loop().run_in_executor(None, busy.wait)
+        await asyncio.gather(first, batcher.submit([1, 2, 3, 4]))
+
+    asyncio.run(run())
+    batcher.close()
+    batcher.join(20)
+    assert taken[:2] == [[0], [1, 2]] and sorted(n for items in taken for n in items) == [0, 1, 2, 3, 4]
 
 
 def test_a_batch_may_use_threads_that_would_be_free() -> None:

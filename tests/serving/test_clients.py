@@ -9,10 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 sys.path.append(str(Path(__file__).parents[1] / "serving"))
 
@@ -41,9 +43,14 @@ def expected(trained: Path) -> str:
     return attnkit.Translator.load(trained, device="cpu", threads=1).translate(["1 2 3"])[0].text
 
 
+def load(name: str) -> Any:
+    """Return a library; httpx2 alone may be missing."""
+    return pytest.importorskip(name) if name == "httpx2" else import_module(name)
+
+
 def client(name: str) -> Any:
     """Return a session that keeps its connection."""
-    library = pytest.importorskip(name)
+    library = load(name)
     return library.Session() if name == "requests" else library.Client()
 
 
@@ -70,7 +77,7 @@ def test_a_session_translates_by_json_and_by_form(name: str, server: str, expect
 @pytest.mark.parametrize("name", ["requests", "httpx", "httpx2"])
 def test_a_client_that_loses_patience_and_the_end_of_the_time(name: str, server: str, expected: str) -> None:
     """Both leave the model to others at once; without an end to the search it would take minutes."""
-    library = pytest.importorskip(name)
+    library = load(name)
     long = {"text": [f"{n} 5" for n in range(500)], "min_length": 1000, "max_length": 1001, "beam_size": 16}
     with client(name) as session:
         with pytest.raises((library.Timeout if name == "requests" else library.ReadTimeout,)):
@@ -84,7 +91,6 @@ def test_a_client_that_loses_patience_and_the_end_of_the_time(name: str, server:
 
 
 def test_a_server_that_ends_answers_what_runs(trained: Path, expected: str) -> None:
-    requests = pytest.importorskip("requests")
     with serving(f"en:de={trained}") as (address, process):
         found: list[Any] = []
         body = {"text": ["1 2 3"] * 100, "beam_size": 16}
@@ -99,7 +105,6 @@ def test_a_server_that_ends_answers_what_runs(trained: Path, expected: str) -> N
 
 def test_a_server_stops_what_still_runs_at_the_end(trained: Path, tmp_path: Path) -> None:
     """After SIGTERM running requests have 30 seconds, here half a second, and are then answered all the same."""
-    requests = pytest.importorskip("requests")
     program, log = tmp_path / "impatient.py", tmp_path / "log"
     program.write_text(IMPATIENT)
     argv = [sys.executable, program, "serve", f"en:de={trained}", "--port", "0", "--threads", "1", "--device", "cpu"]

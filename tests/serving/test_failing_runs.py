@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +80,7 @@ def test_a_reload_that_raises_anything_keeps_the_model(trained: Path, monkeypatc
         raise IndexError("of a damaged folder")
 
     monkeypatch.setattr(served, "load", fail)
-    model = models.by_name["en-de"].model
-    model.summary = replace(model.summary, checkpoint="step-0")  # so that there is a newer one
+    models.by_name["en-de"]._loaded = b""  # so that there is a newer one
     (said,) = client.post("/admin/reload").json()["models"]
     assert said == "en-de keeps its model: IndexError: of a damaged folder"
     assert client.get("/health").json()["outdated"] == ["en-de"]
@@ -103,8 +101,16 @@ def test_without_any_run_nothing_is_served(tmp_path: Path, trained: Path) -> Non
         serve("")
 
 
-def test_an_auto_encoder_of_vectors_is_refused(workshop: Any, tmp_path: Path) -> None:
-    """No request has vectors."""
-    workshop.train(workshop.configure_task("vectors"), tmp_path / "run")
-    with pytest.raises(UsageError, match="an auto-encoder of vectors cannot be served"):
-        serve(str(tmp_path / "run"))
+def test_a_run_that_an_option_does_not_suit_takes_no_other_down(
+    workshop: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop.train(workshop.configure("rnn", limits__max_steps=1), tmp_path / "rnn")
+    said: list[str] = []
+
+    def serve_int8(*specs: str) -> Models:
+        return Models(specs, Limits(), device="cpu", precision="int8", threads=1, tell=said.append)
+
+    models = serve_int8(f"slow={tmp_path / 'rnn'}", f"en:de={trained}")
+    assert list(models.by_name) == ["en-de"] and said[0].startswith("slow is not served: ") and "int8" in said[0]
+    with pytest.raises(UsageError, match="int8"):
+        serve_int8(f"slow={tmp_path / 'rnn'}")

@@ -133,7 +133,7 @@ ASKED: list[tuple[str, str, dict[str, Any]]] = [
     ("post", "/translate", {"json": {}}),
     ("post", "/v2/translate", {"json": {"text": ["1"], "target_lang": "DE", "formality": "prefer_more"}}),
     ("post", "/v2/translate", {"data": {"text": ["1", "2"], "target_lang": "DE"}}),
-    ("post", "/v1/translations", {"json": {"input": "1", "target_language": "de"}}),
+    ("post", "/v1/translations", {"json": {"text": "1", "target_language": "de"}}),
     ("post", "/v1/translate", {"json": {"text": ["1 2\n", ""]}}),
     (
         *("post", "/v1/translate"),
@@ -149,6 +149,8 @@ ASKED: list[tuple[str, str, dict[str, Any]]] = [
     ("post", "/v1/generate", {"json": {"prompt": "the", "max_new_tokens": 3}}),
     ("post", "/v1/embed", {"json": {"text": "the dog", "model": "bert"}}),
     ("post", "/v1/embed", {"json": {"text": "the dog", "model": "nobody"}}),
+    ("post", "/v1/embed", {"json": {"text": ["dog"], "model": "words"}}),
+    ("post", "/v1/similar", {"json": {"word": ["dog"], "top": 2}}),
     ("post", "/detect", {"json": {"q": "1"}}),
 ]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -46,8 +48,18 @@ def test_translations_are_those_of_the_library(client: TestClient, runs: dict[st
     deepl = client.post("/v2/translate", json={"text": lines, "target_lang": "DE"}).json()
     assert [part["text"] for part in deepl["translations"]] == expected
     assert deepl["translations"][0]["detected_source_language"] == "EN"
-    plain = client.post("/v1/translations", json={"model": "any", "input": "1 2 3", "target_language": "de"}).json()
-    assert plain == {"object": "translation", "model": "en-de", "text": expected[0]}
+    plain = client.post("/v1/translations", json={"model": "any", "text": "1 2 3", "target_language": "de"}).json()
+    assert plain.pop("id").startswith("transl-") and abs(plain.pop("created") - time.time()) < 60
+    (first,) = translator.translate(lines[:1])
+    n_source, n_target = len(first.source_tokens), len(first.tokens)
+    assert plain == {
+        "object": "translation",
+        "model": "en-de",
+        "translated_text": expected[0],
+        "source_language": None,
+        "target_language": "de",
+        "usage": {"prompt_tokens": n_source, "completion_tokens": n_target, "total_tokens": n_source + n_target},
+    }, "as vLLM, whatever name its client sends"
     own = client.post("/v1/translate", json={"text": lines, "num_hypotheses": 2, "attention": True}).json()
     best = translator.translate(
         lines, num_hypotheses=2, beam_size=max(2, translator._pipeline.search.beam_size), attention=True
@@ -108,11 +120,6 @@ def test_alternatives_of_a_text_join_those_of_its_lines(client: TestClient) -> N
 def test_documents_keep_their_markup(client: TestClient) -> None:
     found = client.post("/translate", json={"q": "<p>1 <b>2</b></p>", "target": "de", "format": "html"}).json()
     assert found["translatedText"].startswith("<p>") and found["translatedText"].count("<b>") == 1
-
-
-def test_a_prefix_begins_the_translation(client: TestClient) -> None:
-    found = client.post("/v1/translate", json={"text": ["1 2", "3 4"], "prefix": ["7", ""]}).json()
-    assert found["translations"][0]["text"].startswith("7")
 
 
 @pytest.mark.filterwarnings("ignore:this run was not trained to read terms")
@@ -230,6 +237,19 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     ("/v1/predict", {"json": {}}, 400, "give text, or question and context"),
     ("/v1/predict", {"json": {"question": ["a", "b"], "context": "c"}}, 400, "2 texts, but 1 of the other"),
     ("/v1/fill-mask", {"json": {"text": "no mask"}}, 400, "no [MASK]"),
+    ("/v1/embed", {"json": {"model": "rows", "text": "1"}}, 400, "model 'rows' reads vector; give that"),
+    ("/v1/embed", {"json": {"model": "bert", "vector": [1]}}, 400, "model 'bert' reads text; give that"),
+    ("/v1/embed", {"json": {"model": "bert"}}, 400, "model 'bert' reads text; give that"),
+    ("/v1/embed", {"json": {"model": "rows", "vector": [[1, 2], [1]]}}, 400, "vectors must have one width"),
+    ("/v1/embed", {"json": {"model": "rows", "vector": [1e31]}}, 400, "numbers up to 1e+30"),
+    ("/v1/embed", {"content": b'{"model": "rows", "vector": [NaN]}'}, 400, "NaN is not a number"),
+    ("/v1/embed", {"json": {"model": "rows", "vector": [1, 2]}}, 400, "reads vectors of width"),
+    ("/v1/embed", {"json": {"model": "rows", "vector": []}}, 400, "reads vectors of width"),
+    ("/v1/embed", {"json": {"model": "rows", "vector": [[1.0]] * 21}}, 413, "at most 20 vectors"),
+    ("/v1/similar", {"json": {"word": "dog", "top": 101}}, 400, "top: Input should be less"),
+    ("/v1/similar", {"json": {"word": "dog", "model": "bert"}}, 400, "of task mlm, not word2vec"),
+    ("/v1/translate", {"json": {"text": "1", "suppress": [""]}}, 400, "suppress.0: String should have"),
+    ("/v1/translations", {"json": {"input": "1", "target_language": "de"}}, 400, "text: Field required"),
     ("/v1/generate", {"json": {"prompt": "a", "max_new_tokens": 1025}}, 400, "this service allows 1024"),
     ("/v1/generate", {"json": {"prompt": ["a", "b"], "stream": True}}, 400, "one text can be streamed"),
     ("/detect", {"json": {"q": "1"}}, 501, "does not detect languages"),
@@ -272,7 +292,9 @@ def test_pages_of_other_origins_are_refused_unless_named(models: Models, client:
     asked = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
     assert "access-control-allow-origin" not in client.options("/translate", headers=asked).headers
     named = call(Service(models, origins=("https://example.org",)))
-    assert named.options("/translate", headers=asked).headers["access-control-allow-origin"] == "https://example.org"
+    allowed = named.options("/translate", headers=asked).headers
+    assert allowed["access-control-allow-origin"] == "https://example.org"
+    assert all(allowed[name.decode()] == value.decode() for name, value in HEADERS)
     other = {**asked, "Origin": "https://example.com"}
     assert "access-control-allow-origin" not in named.options("/translate", headers=other).headers
 
@@ -361,6 +383,14 @@ def test_a_newer_checkpoint_is_loaded_on_request(workshop: Any, tmp_path: Path) 
     assert client.post("/admin/reload", json={}, headers=given).json() == {"models": ["en-de: step-2 (unchanged)"]}
     workshop.train(workshop.configure("transformer", limits__max_steps=4), run)
     assert client.post("/admin/reload", json={}, headers=given).json() == {"models": ["en-de: step-4"]}
+    # The same name, other weights: trained again, or a newer average.
+    shutil.rmtree(run)
+    workshop.train(workshop.configure("transformer", limits__max_steps=4, seed=7), run)
+    assert client.post("/admin/reload", json={}, headers=given).json() == {"models": ["en-de: step-4"]}
+    expected = attnkit.Translator.load(run, device="cpu", threads=1).score(["1 2"], ["3"])[0].log_prob
+    scored = client.post("/v1/score", json={"source": "1 2", "target": "3"}, headers=given).json()["scores"][0]
+    assert scored["log_prob"] == pytest.approx(expected)
+    assert client.post("/admin/reload", json={}, headers=given).json() == {"models": ["en-de: step-4 (unchanged)"]}
     for path in run.glob("checkpoints/*/manifest.json"):
         path.write_bytes(b"")
     said = client.post("/admin/reload", json={}, headers=given).json()["models"][0]

@@ -33,6 +33,20 @@ def test_an_answer_that_repeats_its_text_too_often_is_refused(client: TestClient
     assert refused.status_code == 413 and "would have 14,114,800 characters" in refused.json()["error"]
 
 
+def test_where_all_queues_are_full_no_body_is_read(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that no model is free for is not even looked at; one with a free model is."""
+    client = call(Service(models))
+    broken: dict[str, Any] = {"content": b"{", "headers": {"content-type": "application/json"}}
+    for served in models.by_name.values():
+        assert client.post("/translate", **broken).status_code == 400
+        monkeypatch.setattr(served.batcher, "is_full", lambda: True)
+    refused = client.post("/translate", **broken)
+    assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+    assert client.get("/health").status_code == 200
+    monkeypatch.undo()
+    assert client.post("/translate", json={"q": "1", "target": "de"}).status_code == 200
+
+
 def test_the_bodies_of_all_requests_are_bounded_together(models: Models) -> None:
     service = Service(models)
     client = call(service)
@@ -84,14 +98,14 @@ def test_streams_do_not_wait_for_the_threads_of_others(models: Models, monkeypat
 
     monkeypatch.setattr(type(models.by_name["gpt"].model), "stream", stream)
 
-    async def read() -> list[str]:
+    async def read() -> list[dict[str, str]]:
         return [piece async for piece in await calls.generate_stream(models, body)]
 
-    async def read_all() -> list[list[str]]:
+    async def read_all() -> list[list[dict[str, str]]]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))  # as on a small machine
         return await asyncio.gather(*(read() for _ in range(models.limits.max_streams)))
 
-    assert asyncio.run(read_all()) == [["a"]] * models.limits.max_streams
+    assert asyncio.run(read_all()) == [[{"text": "a"}]] * models.limits.max_streams
 
 
 def test_streams_that_begin_at_the_same_time_are_counted(models: Models) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from attnkit.compiled.memory import Memory
 from attnkit.compiled.packed_layers import MAX_HEAD, PackedLayers
-from attnkit.compiled.workers import Threads
+from attnkit.compiled.workers import WATCH, Threads, receives_signals
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import NOTHING, Hypothesis, differences
 from attnkit.decoding.stopping import StopCheck
@@ -42,6 +42,7 @@ BEAM_ROWS: dict[Precision, int] = {"float32": 160, "bfloat16": 40, "int8": 40}
 """Rows of beams; in float32 more share each panel of the output layer that is computed in full."""
 TILE_SLOTS, TILE_BEAM_ROWS = 48, 80  #: the same where AMX multiplies, 16 rows at a time
 ENCODED_TOKENS = 512  #: tokens that are encoded together, unless one sentence has more
+FEW_SENTENCES = 64  #: of which progress is told at their end alone
 MAX_BEAMS = 64
 NO_NUMBA = "an installation without numba"  #: a reason against any model
 SLOT_NUMBERS = ("active", "free", "sentence", "step", "n_beams", "n_ended", "side")  #: fields of ``Slots``, (R,) each
@@ -159,7 +160,12 @@ class CompiledSearch:
             progress(int(np.count_nonzero(results.lengths[:, 0] >= 0)))
 
         look()  # what is stopped already is not begun
-        self._threads.run(run, n_threads, shared, look)
+        if n_threads == 1 and len(n_tokens) <= FEW_SENTENCES and not receives_signals():
+            with WATCH.calling(None if stop_watch is None else stop_watch.look):
+                run(0)
+            look()
+        else:
+            self._threads.run(run, n_threads, shared, look)
         results.lengths[own.limits != limits] = -1
         if not (search.scores or search.token_scores) and search.beam_size == 1:
             results.log_probs.fill(math.nan)

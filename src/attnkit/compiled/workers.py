@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,58 @@ from attnkit.kernels.layout import Buffers
 from attnkit.kernels.native import Library, Loops, load_loops
 
 Job = Callable[[int], None]  #: takes the number of its thread
+
+
+def receives_signals() -> bool:
+    """Return whether this thread must stay in Python, as signals of the process are handled in it.
+
+    Others may compute themselves: where Python is busy, to hand a sentence over costs half of its time.
+    """
+    return threading.current_thread() is threading.main_thread()
+
+
+class Watch:
+    """One thread of the process that calls functions again and again; they must not raise."""
+
+    SECONDS = 0.05
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._looks: list[Callable[[], None]] = []
+        self._thread: threading.Thread | None = None
+        self._process = 0
+
+    @contextmanager
+    def calling(self, look: Callable[[], None] | None) -> Iterator[None]:
+        """Call a function, if there is one, while the block runs, but not after it."""
+        if look is None:
+            yield
+            return
+        with self._lock:
+            if self._process != os.getpid():  # a fork has no threads
+                self._process, self._looks = os.getpid(), []
+                self._thread = threading.Thread(target=self._serve, name="attnkit-watch", daemon=True)
+                self._thread.start()
+            self._looks.append(look)
+            if len(self._looks) == 1:
+                self._lock.notify()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._looks.remove(look)
+
+    def _serve(self) -> None:
+        while True:
+            time.sleep(self.SECONDS)
+            with self._lock:
+                while not self._looks:
+                    self._lock.wait()
+                for look in self._looks:
+                    look()
+
+
+WATCH = Watch()
 
 
 class Threads:

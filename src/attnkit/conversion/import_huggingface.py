@@ -99,7 +99,8 @@ def import_huggingface(
         raise UsageError(
             what, where="--src-lang, --tgt-lang", help="leave them out; M2M100, NLLB-200 and mBART-50 need them"
         )
-    described = configs.read(tree, str(folder / "config.json"))
+    with configs.naming_types():
+        described = configs.read(tree, str(folder / "config.json"))
     if prune_vocab:
         what = f"vocabularies of {described.kind} cannot be pruned"
         raise UsageError(what, where="--prune-vocab", help=f"leave it out; it is for {', '.join(TRANSLATORS)}")

@@ -25,6 +25,7 @@ from attnkit.engine.vocabularies import Vocabularies
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface import translation_layout as layout
 from attnkit.formats.huggingface import weights
+from attnkit.formats.huggingface.config import naming_types
 from attnkit.formats.huggingface.layout import Link, their_shapes
 from attnkit.formats.huggingface.translation_config import ForeignTranslator, read_translator
 from attnkit.models.config import TransformerConfig
@@ -53,7 +54,8 @@ def convert_translator(
 
     Raises ``RunError`` if it is unsupported or damaged, ``DataError`` if text cannot be read.
     """
-    found = read_translator(tree, str(folder / "config.json"))
+    with naming_types():
+        found = read_translator(tree, str(folder / "config.json"))
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
         links = layout.LINKS[found.kind](found.config)

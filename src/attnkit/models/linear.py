@@ -248,25 +248,15 @@ class Dropout(nn.Module):
         return f"rate={self.rate}"
 
 
-class WordDropout(nn.Module):
+class WordDropout(Dropout):
     """Dropout of the whole embedding of a token (Sennrich and Zhang 2019).
 
     Tokens are dropped one by one, where Gal and Ghahramani (2016, section 4.2) drop a word at all its places. The
     vectors that are kept are scaled as in plain dropout.
     """
 
-    __call__: Callable[..., Tensor]
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
     def forward(self, x: Tensor) -> Tensor:
         """Return the vectors x (B, T, D), some of them zero, or x itself outside training."""
         if not self.training or not self.rate:
             return x
         return x * F.dropout(x.new_ones(*x.shape[:-1], 1), self.rate)
-
-    def extra_repr(self) -> str:
-        """Return the rate, for print(model)."""
-        return f"rate={self.rate}"

@@ -53,12 +53,29 @@ class DeepLAnswer(_Answer):
     translations: list[DeepLTextAnswer]
 
 
-class TranslationsAnswer(_Answer):
-    """A translated text."""
+class UsageAnswer(_Answer):
+    """Numbers of tokens."""
 
+    prompt_tokens: int
+    """Of the source."""
+    completion_tokens: int
+    """Of the translation."""
+    total_tokens: int
+
+
+class TranslationsAnswer(_Answer):
+    """A translated text as vLLM has it; as a stream, the text comes in one chunk."""
+
+    id: str
     object: Literal["translation"]
+    created: int
+    """Seconds since 1970."""
     model: str
-    text: str
+    translated_text: str
+    source_language: str | None
+    """As in the request."""
+    target_language: str
+    usage: UsageAnswer
 
 
 class TermAnswer(_Answer):
@@ -239,6 +256,21 @@ class EmbedAnswer(_Answer):
     embeddings: list[list[Number]]
 
 
+class NeighbourAnswer(_Answer):
+    """A word near another."""
+
+    word: str
+    similarity: Number
+    """Cosine of the two vectors."""
+
+
+class SimilarAnswer(_Answer):
+    """The nearest words of each word, nearest first."""
+
+    model: str
+    results: list[list[NeighbourAnswer]]
+
+
 class HealthAnswer(_Answer):
     """Whether the process runs, and which runs have failed."""
 
@@ -317,5 +349,6 @@ class SettingsAnswer(_CamelAnswer):
     frontend_timeout: int
     key_required: bool
     language: LanguagePairAnswer
+    files_translation: bool
     suggestions: bool
     supported_files_format: list[str]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -44,7 +45,8 @@ POSTS = (
     ),
     PostRoute(
         *("/v1/translations", schemas.TranslationsBody, calls.translations, answers.TranslationsAnswer),
-        "Translate one text.",
+        "Translate one text, as vLLM does.",
+        stream=calls.translations_stream,
     ),
     PostRoute(
         *("/v1/translate", schemas.TranslateBody, calls.translate, answers.TranslateAnswer),
@@ -58,9 +60,10 @@ POSTS = (
     PostRoute(
         *("/v1/generate", schemas.GenerateBody, calls.generate, answers.GenerateAnswer),
         "Generate text, as a whole or as a stream.",
-        streams=True,
+        stream=calls.generate_stream,
     ),
-    PostRoute("/v1/embed", schemas.EmbedBody, calls.embed, answers.EmbedAnswer, "Embed texts."),
+    PostRoute("/v1/embed", schemas.EmbedBody, calls.embed, answers.EmbedAnswer, "Embed texts, words or vectors."),
+    PostRoute("/v1/similar", schemas.SimilarBody, calls.similar, answers.SimilarAnswer, "Find similar words."),
 )
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -119,8 +122,14 @@ class Service:
             return app
         from starlette.middleware.cors import CORSMiddleware
 
+        class Preflight(CORSMiddleware):
+            def preflight_response(self, request_headers: Headers) -> Response:
+                response = super().preflight_response(request_headers)
+                response.raw_headers.extend(HEADERS)
+                return response
+
         origins, headers = list(self.origins), ["authorization", "content-type"]
-        return CORSMiddleware(app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=headers)
+        return Preflight(app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=headers)
 
     async def _close(self) -> None:
         self.is_closing = True
@@ -136,13 +145,13 @@ class Service:
                     check_host(request, self.hosts)
                 response = await handler(request)
             except RefusedError as error:
-                response = _error(error.status, error.message, error.headers)
+                response = _error(error)
             except (UsageError, DataError) as error:
-                response = _error(400, f"{error.what}" + (f" ({error.help})" if error.help else ""))
+                response = _error(RefusedError(400, f"{error.what}" + (f" ({error.help})" if error.help else "")))
             except AttnkitError as error:
-                response = _error(500, error.what)
+                response = _error(RefusedError(500, error.what))
             except Exception as error:  # a bug of ours: no traceback leaves the service
-                response = _error(500, f"internal error: {type(error).__name__}")
+                response = _error(RefusedError(500, f"internal error: {type(error).__name__}"))
             finally:
                 self.n_bytes -= getattr(request.state, "n_bytes", 0)
             self.metrics.add(path, response.status_code, time.monotonic() - began)
@@ -163,10 +172,11 @@ class Service:
 
     def _post(self, post: PostRoute) -> Handler:
         async def handle(request: Request) -> Response:
+            self.models.check_room()  # before the body is read: of many requests too many, this takes the most time
             fields = await self._read(request, form=post.form)
             body = validate_body(post.body, fields)
-            if isinstance(body, schemas.GenerateBody) and body.stream:
-                return await self._stream(body)
+            if post.stream is not None and getattr(body, "stream", False):
+                return await self._stream(await unless_gone(request, post.stream(self.models, body)))
             found = await unless_gone(request, post.call(self.models, body))
             return Response(to_json(found), media_type="application/json")
 
@@ -184,8 +194,7 @@ class Service:
         check_key(request, self.key, fields.pop("api_key", None))
         return fields
 
-    async def _stream(self, body: schemas.GenerateBody) -> Response:
-        pieces = await calls.generate_stream(self.models, body)
+    async def _stream(self, pieces: AsyncGenerator[dict[str, Any], None]) -> Response:
         if self.n_streams >= self.limits.max_streams:
             raise busy(self.limits.seconds / 2)
         self.n_streams += 1  # at once, as others may ask before the first piece
@@ -194,7 +203,7 @@ class Service:
         async def events() -> AsyncIterator[bytes]:
             try:
                 async for piece in pieces:
-                    yield b"data: " + to_json({"text": piece}) + b"\n\n"
+                    yield b"data: " + to_json(piece) + b"\n\n"
                     if self.models.is_stopped:
                         raise RefusedError(503, "the service is shutting down")
                     if time.monotonic() > end:
@@ -224,7 +233,7 @@ class Service:
     async def ready(self, request: Request) -> Response:
         """Say whether requests are taken."""
         if self.is_closing:
-            raise RefusedError(503, "the service is shutting down")
+            raise RefusedError(503, "the service is shutting down", {"Retry-After": "5"})
         return JSONResponse({"status": "ready", "models": list(self.models.by_name), **self._problems()})
 
     def _problems(self) -> dict[str, list[str]]:
@@ -259,6 +268,7 @@ class Service:
                 "frontendTimeout": 500,
                 "keyRequired": self.key is not None,
                 "language": {"source": named[0], "target": named[1]},
+                "filesTranslation": False,
                 "suggestions": False,
                 "supportedFilesFormat": [],
             }
@@ -295,9 +305,7 @@ class Service:
     def _unknown(self, allowed: list[str]) -> Response:
         status, said = (405, "this route has another method") if allowed else (404, "no such route")
         self.metrics.add("unknown", status, 0.0)
-        response = _error(status, said, {"Allow": ", ".join(allowed)} if allowed else None)
-        response.raw_headers.extend(HEADERS)
-        return response
+        return refusal(RefusedError(status, said, {"Allow": ", ".join(allowed)} if allowed else None))
 
 
 class _Stream(StreamingResponse):
@@ -314,7 +322,14 @@ class _Stream(StreamingResponse):
             self._end()
 
 
-def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+def _error(error: RefusedError) -> Response:
     """Return an error as LibreTranslate (``error``) and DeepL (``message``) do."""
-    content = to_json({"error": message, "message": message})
-    return Response(content, status, headers=headers, media_type="application/json")
+    content = to_json({"error": error.message, "message": error.message})
+    return Response(content, error.status, headers=error.headers, media_type="application/json")
+
+
+def refusal(error: RefusedError) -> Response:
+    """Return the answer to a request that no handler has seen."""
+    response = _error(error)
+    response.raw_headers.extend(HEADERS)
+    return response

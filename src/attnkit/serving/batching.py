@@ -30,7 +30,7 @@ class Worker(NamedTuple):
     n_threads: int  #: how many of the model's threads this batch may keep busy, so that none is without work
 
 
-SURE = 0.9  #: part of the longest wait up to which requests are taken: the speed is estimated
+SURE = 0.8  #: part of the longest wait up to which requests are taken: the speed is estimated
 FEW = 8  #: lines for a thread that may always wait, and that a batch may have: of fewer, each would cost more
 PARTS = 4  #: into which a batch divides the longest wait, at least
 NICER = 5  #: by how much threads of a model give way to that of requests (Linux)
@@ -102,8 +102,17 @@ class BatchCounts:
 class Batcher:
     """Queue of one model, served by one thread or several."""
 
-    def __init__(self, compute: Compute, limits: Limits, name: str = "model", n_threads: int = 1) -> None:
+    def __init__(
+        self,
+        compute: Compute,
+        limits: Limits,
+        name: str = "model",
+        n_threads: int = 1,
+        is_alone: Callable[[Any], bool] = lambda options: False,
+    ) -> None:
+        """Start the threads; items whose options are ``is_alone`` have batches of their own, and answers at once."""
         self.compute = compute
+        self._is_alone = is_alone
         self.counts = BatchCounts()
         self._limits = limits
         self._waiting: deque[_Waiting] = deque()
@@ -131,6 +140,15 @@ class Batcher:
         """Number of items that no batch has taken."""
         return self._n_waiting
 
+    def is_full(self) -> bool:
+        """Return whether even a request of one short line would be refused now."""
+        with self._changed:
+            return self._n_waiting >= self._limits.max_waiting or self._is_late(self._n_characters + 1)
+
+    def busy(self) -> RefusedError:
+        """Return the refusal of a full queue, with the time that it takes."""
+        return busy(self._seconds_of(self._n_characters))
+
     async def submit(self, items: Sequence[Any], options: Hashable = None) -> list[Any]:
         """Return the result of each item; a caller that is cancelled takes its items back.
 
@@ -151,7 +169,7 @@ class Batcher:
             n_lines, n_characters = self._n_waiting + n, self._n_characters + count_characters(items)
             is_full = n_lines > self._limits.max_waiting or n_characters > self._limits.max_waiting_characters
             if is_full or self._is_late(n_characters):
-                raise busy(self._seconds_of(self._n_characters))
+                raise self.busy()
             self._n_waiting, self._n_characters = n_lines, n_characters
             self._waiting.append(request)
             self._changed.notify(n)
@@ -248,7 +266,9 @@ class Batcher:
             chosen = [request for request in self._waiting if request.options == options and request.items]
             n_items = sum(len(request.items) for request in chosen)
             worker = Worker(number, max(1, self._n_free // n_items))
-            n_most = min(self._lines_of_a_batch(), -(-n_items // self._n_free))
+            # Of few lines the busy threads get their share, too: they are free before these would be done together.
+            n_threads = self._n_free if n_items >= FEW * len(self._threads) else len(self._threads)
+            n_most = 1 if self._is_alone(options) else min(self._lines_of_a_batch(), -(-n_items // n_threads))
             batch, n_characters = _in_turn(chosen, n_most, self._limits.batch_characters)
             self._n_free -= 1
             self._n_waiting -= len(batch)
@@ -265,7 +285,7 @@ class Batcher:
         for request in self._waiting:
             if request.since < oldest and len(request.items) == len(request.results):
                 self._forget(request)
-                _settle(request, busy(self._seconds_of(self._n_characters)))
+                _settle(request, self.busy())
         self._waiting = deque(request for request in self._waiting if request.items)
 
     def _serve(self, number: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 from attnkit.errors import DataError
 from attnkit.formats.documents import with_language
@@ -20,6 +22,7 @@ from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text.glossary import Glossary
 
 _AROUND = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
+MAX_NUMBER = 1e30  #: largest number of a vector, whose square float32 has not: models standardise them
 CLASSIFIERS = ("text-classification", "token-classification")
 
 
@@ -155,13 +158,40 @@ async def deepl(models: Models, body: schemas.DeepLBody) -> dict[str, Any]:
 
 
 async def translations(models: Models, body: schemas.TranslationsBody) -> dict[str, Any]:
-    """Answer ``/v1/translations``: one text."""
+    """Answer ``/v1/translations`` as vLLM does: one text."""
     named = body.model if body.model in models.by_name else None
     model = (
         models.find(named, "translation") if named else models.translator(body.source_language, body.target_language)
     )
-    (done,) = await translate_texts(model, [body.input], {})
-    return {"object": "translation", "model": model.name, "text": done.text}
+    options: dict[str, Any] = {"max_length": body.max_tokens}
+    if body.temperature:
+        options |= {"sampling": True, "temperature": body.temperature, "top_p": body.top_p, "seed": body.seed}
+    (done,) = await translate_texts(model, [body.text], options, detailed=True)
+    n_source, n_target = (sum(len(getattr(line, name)) for line in done.lines) for name in ("source_tokens", "tokens"))
+    return {
+        "id": f"transl-{uuid4().hex}",
+        "object": "translation",
+        "created": int(time.time()),
+        "model": model.name,
+        "translated_text": done.text,
+        "source_language": body.source_language,
+        "target_language": body.target_language,
+        "usage": {"prompt_tokens": n_source, "completion_tokens": n_target, "total_tokens": n_source + n_target},
+    }
+
+
+async def translations_stream(models: Models, body: schemas.TranslationsBody) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the chunks of ``/v1/translations``: the text, which a search has at its end, and the end."""
+    found = await translations(models, body)
+    shared = {name: found[name] for name in ("id", "created", "model")} | {"object": "translation.chunk"}
+
+    async def chunks() -> AsyncGenerator[dict[str, Any], None]:
+        text = {"index": 0, "delta": {"translated_text": found["translated_text"]}, "finish_reason": None}
+        yield {**shared, "choices": [text]}
+        end = {"index": 0, "delta": {"translated_text": None}, "finish_reason": "stop"}
+        yield {**shared, "choices": [end], "usage": found["usage"]}
+
+    return chunks()
 
 
 async def translate(models: Models, body: schemas.TranslateBody) -> dict[str, Any]:
@@ -175,6 +205,8 @@ async def translate(models: Models, body: schemas.TranslateBody) -> dict[str, An
         options["beam_size"] = max(body.num_hypotheses, model.beam_size)
     prefixes = None if body.prefix is None else schemas.listed(body.prefix)
     options |= {name: True for name in ("attention", "token_scores") if getattr(body, name)}
+    if body.suppress:
+        options["suppress"] = tuple(body.suppress)
     if body.glossary:
         options["glossary"] = _checked_glossary(body)
     done = await translate_texts(model, schemas.listed(body.text), options, prefixes, detailed=True)
@@ -243,10 +275,40 @@ async def fill_mask(models: Models, body: schemas.FillMaskBody) -> dict[str, Any
 
 async def embed(models: Models, body: schemas.EmbedBody) -> dict[str, Any]:
     """Answer ``/v1/embed``."""
-    model, texts = models.find(body.model, "mlm", "clm", "autoencode"), schemas.listed(body.text)
-    check_texts(texts, model.limits)
-    found = await model.batcher.submit(texts, ("embed", ()))
+    model = models.find(body.model, "mlm", "clm", "autoencode", "word2vec")
+    if (body.text is None) == (body.vector is None) or (body.vector is not None) != model.reads_vectors:
+        raise RefusedError(400, f"model '{model.name}' reads {'vector' if model.reads_vectors else 'text'}; give that")
+    items: list[Any]
+    if body.vector is not None:
+        items, call = _checked_vectors(body.vector, model.limits), "embed_vectors"
+    else:
+        items, call = schemas.listed(body.text or ""), "embed_words" if model.task == "word2vec" else "embed"
+        check_texts(items, model.limits)
+    found = await model.batcher.submit(items, (call, ()))
     return {"model": model.name, "embeddings": [[float(value) for value in row] for row in found]}
+
+
+def _checked_vectors(vectors: list[float] | list[list[float]], limits: Limits) -> list[list[float]]:
+    """Return the vectors of a request, of one width.
+
+    Raises ``RefusedError``: several widths, or a number out of range (400), too many (413).
+    """
+    # One vector, or several: the schema allows no mixture.
+    rows: Any = vectors if vectors and isinstance(vectors[0], list) else [vectors]
+    if len(rows) > limits.max_texts or sum(map(len, rows)) > limits.max_characters:
+        raise RefusedError(413, f"at most {limits.max_texts:,} vectors of {limits.max_characters:,} numbers in all")
+    if len({len(row) for row in rows}) > 1 or not all(abs(value) <= MAX_NUMBER for row in rows for value in row):
+        raise RefusedError(400, f"vectors must have one width, and numbers up to {MAX_NUMBER:g}")
+    return list(rows)
+
+
+async def similar(models: Models, body: schemas.SimilarBody) -> dict[str, Any]:
+    """Answer ``/v1/similar``."""
+    model, words = models.find(body.model, "word2vec"), schemas.listed(body.word)
+    check_texts(words, model.limits)
+    found = await model.batcher.submit(words, ("similar", (("topn", body.top),)))
+    rows = [[{"word": word, "similarity": float(cosine)} for word, cosine in row] for row in found]
+    return {"model": model.name, "results": rows}
 
 
 def _generation(body: schemas.GenerateBody, limits: Limits) -> dict[str, Any]:
@@ -266,7 +328,7 @@ async def generate(models: Models, body: schemas.GenerateBody) -> dict[str, Any]
     return {"model": model.name, "texts": [one.to_dict() for one in found[0]]}
 
 
-async def generate_stream(models: Models, body: schemas.GenerateBody) -> AsyncGenerator[str, None]:
+async def generate_stream(models: Models, body: schemas.GenerateBody) -> AsyncGenerator[dict[str, Any], None]:
     """Yield one text in pieces, as it is generated."""
     model, prompts = models.find(body.model, "clm"), schemas.listed(body.prompt)
     check_texts(prompts, model.limits)
@@ -276,7 +338,7 @@ async def generate_stream(models: Models, body: schemas.GenerateBody) -> AsyncGe
     return _in_thread(pieces)
 
 
-async def _in_thread(pieces: Iterator[str]) -> AsyncGenerator[str, None]:
+async def _in_thread(pieces: Iterator[str]) -> AsyncGenerator[dict[str, Any], None]:
     """Yield what a blocking iterator yields; close it when the reader stops.
 
     It has a thread of its own: those of a pool could all wait for the model that one of them is to take pieces from.
@@ -284,7 +346,7 @@ async def _in_thread(pieces: Iterator[str]) -> AsyncGenerator[str, None]:
     loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1)
     try:
         while (piece := await loop.run_in_executor(thread, next, pieces, None)) is not None:
-            yield piece
+            yield {"text": piece}
     finally:
         close = getattr(pieces, "close", None)
         if close is not None:

@@ -12,13 +12,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.engine_choice import number_of_threads
 from attnkit.errors import AttnkitError, UsageError
 from attnkit.kernels.simd.targets import Precision
-from attnkit.library.loading import CLASSES, load
+from attnkit.library.loading import load
 from attnkit.library.translation import Translator
 from attnkit.quality.language_names import is_language_code
 from attnkit.serving.batching import Batcher, Worker, count_characters
@@ -59,17 +61,10 @@ def split_spec(text: str) -> RunSpec:
 def parse_spec(text: str) -> RunSpec:
     """Parse a run on the command line; languages come from file names if not given.
 
-    Raises:
-        RunError: the run is missing or damaged.
-        UsageError: runs of its task cannot be served.
+    Raises ``RunError`` if the run is missing or damaged.
     """
     spec = split_spec(text)
     config = read_run_config(RunFolder(spec.path).checkpoint()[0])
-    if config.task not in CLASSES or config.task == "word2vec":
-        raise UsageError("word vectors cannot be served", where=str(spec.path), help="leave this run out")
-    if config.task == "autoencode" and config.model.kind == "mlp":
-        what = "an auto-encoder of vectors cannot be served: requests have texts"
-        raise UsageError(what, where=str(spec.path), help="leave this run out")
     if spec.languages is not None or config.task != "translation":
         return spec
     return replace(spec, languages=languages_of_files(config.data.src[0], config.data.tgt[0]))
@@ -91,7 +86,9 @@ class ServedModel:
 
     def __init__(self, spec: RunSpec, options: Mapping[str, Any], limits: Limits) -> None:
         self.spec, self.options, self.limits = spec, dict(options), limits
-        config = read_run_config(RunFolder(spec.path).checkpoint()[0])
+        checkpoint = RunFolder(spec.path).checkpoint()[0]
+        config = read_run_config(checkpoint)
+        self._loaded = checkpoint.manifest.render()  #: of the checkpoint in use
         self.task: str = config.task
         if self.task == "translation" and config.data.target_languages and spec.languages is not None:
             self.options["tgt_lang"] = spec.languages[1]
@@ -102,10 +99,11 @@ class ServedModel:
         self._replicas = _replicas(self.model, n_threads)
         self.n_reloads = 0
         self.is_outdated = False  #: whether a newer checkpoint could not be loaded
-        assert self.model.summary is not None, "word vectors are not served"
+        assert self.model.summary is not None, "it is loaded from a run"
+        self.reads_vectors: bool = getattr(self.model, "reads_vectors", False)
         n = 4 if self.model.summary.device.startswith("cuda") else 1
         larger = replace(limits, batch_lines=n * limits.batch_lines, batch_characters=n * limits.batch_characters)
-        self.batcher = Batcher(self._compute, larger, spec.name, n_threads)
+        self.batcher = Batcher(self._compute, larger, spec.name, n_threads, lambda what: what[0] in WHOLE)
         self._reloading = threading.Lock()
 
     @property
@@ -124,14 +122,14 @@ class ServedModel:
         if "glossary" in given:
             given["glossary"] = dict(given["glossary"])
         if call in WHOLE:
-            found = []
-            for number, item in enumerate(items):
-                model.set_stops(stops.one(number))
-                found.append(WHOLE[call](model, item, given))
-            return found
+            model.set_stops(stops.one(0))
+            (item,) = items
+            return [WHOLE[call](model, item, given)]
         if call in STOPPING_CALLS:
             model.set_stops(stops)
             return STOPPING_CALLS[call](model, items, given)
+        if call in SIMPLE_CALLS:
+            return compute_in_slices(lambda own: SIMPLE_CALLS[call](model, own, given), items, stops)
         method: Callable[..., Sequence[Any]] = getattr(model, call)
         return compute_in_slices(lambda own: method(*_columns(own), **given), items, stops)
 
@@ -142,13 +140,14 @@ class ServedModel:
         """
         with self._reloading:
             self.is_outdated = True
-            best = RunFolder(self.spec.path).checkpoint()[0].name
-            changed = bool(best != self.model.summary.checkpoint)
+            # Not its name alone: "averaged" stays the best while its weights change.
+            best = RunFolder(self.spec.path).checkpoint()[0].manifest.render()
+            changed = best != self._loaded
             if changed:
                 model = load(self.spec.path, **self.options)
                 # Batches in progress keep the old ones.
                 self._replicas = _replicas(model, len(self._replicas))
-                self.model = model
+                self.model, self._loaded = model, best
                 self.n_reloads += 1
             self.is_outdated = False
             return changed
@@ -200,6 +199,12 @@ WHOLE: dict[str, Callable[[Any, Any, Mapping[str, Any]], Any]] = {
     "generate": lambda model, prompts, options: model.generate(prompts, **options),
 }
 """Calls of one item at a time, each the whole of a request or a document."""
+SIMPLE_CALLS: dict[str, Callable[[Any, Sequence[Any], Mapping[str, Any]], Sequence[Any]]] = {
+    "embed_words": lambda model, words, options: model[words],
+    "embed_vectors": lambda model, rows, options: model.embed(np.array(rows, np.float32)),
+    "similar": lambda model, words, options: [model.most_similar(word, **options) for word in words],
+}
+"""Calls whose items are not texts, or that are not methods of a list."""
 STOPPING_CALLS: dict[str, Callable[[Any, Sequence[Any], Mapping[str, Any]], Sequence[Any]]] = {
     "translate": _translate,
     "translate_texts": lambda model, lines, options: model.translate_texts(lines, **options),
@@ -244,8 +249,6 @@ class Models:
                 try:
                     if name not in errors:
                         step(text)
-                except UsageError:
-                    raise
                 except Exception as error:  # a damaged folder may raise anything
                     errors[name] = error
         if not self.by_name:
@@ -304,6 +307,12 @@ class Models:
         if not fitting:
             raise RefusedError(400, f"no translator from {source} to {target}; there are {pairs}")
         raise RefusedError(400, f"several translators fit, name both languages: {pairs}")
+
+    def check_room(self) -> None:
+        """Raise ``RefusedError`` (503) if the queues of all models are full."""
+        queues = [model.batcher for model in self.by_name.values()]
+        if all(queue.is_full() for queue in queues):
+            raise queues[0].busy()
 
     def translators(self) -> list[ServedModel]:
         """Return all translators."""

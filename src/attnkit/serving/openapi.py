@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,8 @@ class PostRoute:
     answer: type[BaseModel]
     summary: str
     form: bool = False  #: whether the body may be a form, as clients of the other service send it
-    streams: bool = False  #: whether the answer may be server-sent events
+    stream: Callable[[Models, Any], Awaitable[AsyncGenerator[dict[str, Any], None]]] | None = None
+    """Function for server-sent events, for a body that asks for a ``stream``; None: there are none."""
 
 
 _GETS: dict[str, tuple[str, type[BaseModel]]] = {
@@ -69,7 +70,7 @@ def document(posts: Sequence[PostRoute]) -> dict[str, Any]:
         paths[path] = {"get": _operation(path, summary, found, content, ("401", "403", "421"))}
     for post in posts:
         content = {JSON: found.add(post.answer)}
-        if post.streams:
+        if post.stream is not None:
             content["text/event-stream"] = {"type": "string"}
         own = _operation(post.path, post.summary, found, content, tuple(ERRORS))
         body = {kind: {"schema": found.add(post.body)} for kind in (JSON, *([FORM] if post.form else []))}

@@ -42,12 +42,19 @@ class DeepLBody(BaseModel):
 
 
 class TranslationsBody(BaseModel):
-    """``/v1/translations``: one text, as generation servers have it."""
+    """vLLM's ``/v1/translations``: one text; fields that it does not have are ignored."""
 
     model: Name | None = None
-    input: str
+    """A name that is not served chooses nothing: such clients always send one."""
+    text: str
     target_language: Language
     source_language: Language | None = None
+    stream: bool | None = False
+    temperature: float | None = Field(default=None, ge=0)
+    """Above 0: the translation is sampled; otherwise it is searched."""
+    top_p: float | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    seed: int | None = None
 
 
 class _Own(BaseModel):
@@ -79,15 +86,19 @@ class TranslateBody(_Own):
     top_p: float | None = None
     seed: int | None = None
     length_penalty: float | None = None
+    coverage_penalty: float | None = None
     repetition_penalty: float | None = None
     no_repeat_ngram_size: int | None = None
     min_length: int | None = None
     max_length: int | None = Field(default=None, le=1 << 16)
+    no_unk: bool | None = None
+    suppress: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=100)] = []
+    """Words and phrases that are never produced."""
 
 
 SEARCH_KEYS = (
     *("beam_size", "num_hypotheses", "sampling", "temperature", "top_k", "top_p", "seed", "length_penalty"),
-    *("repetition_penalty", "no_repeat_ngram_size", "min_length", "max_length"),
+    *("coverage_penalty", "repetition_penalty", "no_repeat_ngram_size", "min_length", "max_length", "no_unk"),
 )
 
 
@@ -130,9 +141,17 @@ class GenerateBody(_Own):
 
 
 class EmbedBody(_Own):
-    """``/v1/embed``: one vector per text."""
+    """``/v1/embed``: one vector per text, word of word vectors, or vector of an auto-encoder of vectors."""
 
-    text: Texts
+    text: Texts | None = None
+    vector: list[float] | list[list[float]] | None = None
+
+
+class SimilarBody(_Own):
+    """``/v1/similar``: the words with the nearest vectors."""
+
+    word: Texts
+    top: int = Field(default=10, ge=1, le=100)
 
 
 def listed(texts: Texts) -> list[str]:

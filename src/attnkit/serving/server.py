@@ -9,15 +9,18 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from attnkit.errors import SystemFailure
-from attnkit.serving.app import Service
+from attnkit.serving.app import Service, refusal
+from attnkit.serving.limits import RefusedError, busy
 
 KEEP_ALIVE = 5  #: seconds that an idle connection is kept after an answer
 MAX_HEADER_BYTES = 1 << 15
 FILES = 64  #: open files that are left for models and libraries
+LINGER = 0.5  #: seconds after SIGTERM in which requests are still answered, by a refusal
 GRACE = 30.0  #: seconds that running requests get after SIGTERM
 ANSWERING = 5  #: further seconds in which those that were stopped are answered
 
@@ -28,8 +31,14 @@ class ImpatientProtocol(H11Protocol):
     They are parsed by h11. httptools would take half of the time, but reads requests ahead without bound, and what
     follows an ``Upgrade`` header as a request of its own.
 
-    Beyond the limit of connections, a new one takes the place of those that have waited longest for a request.
+    Beyond the limit of connections, a new one takes the place of those that have waited longest for a request; while
+    all have one, it is refused as by the application, which uvicorn's own answers are not.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._most = self.limit_concurrency or 1 << 30
+        self._own_app, self.limit_concurrency = self.app, None
 
     _patience: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
@@ -40,9 +49,8 @@ class ImpatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
-        most = self.limit_concurrency or 1 << 30
-        for oldest, since in list(self._idle.items()) if len(self.connections) + 1 >= most else ():
-            if self.loop.time() - since < self.MIN_IDLE or len(self.connections) + 1 < most:
+        for oldest, since in list(self._idle.items()) if len(self.connections) + 1 >= self._most else ():
+            if self.loop.time() - since < self.MIN_IDLE or len(self.connections) + 1 < self._most:
                 break
             if not oldest.has_data():
                 oldest.drop()
@@ -68,6 +76,7 @@ class ImpatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take data; wait again if they do not complete a request's headers."""
+        self.app = self._own_app if len(self.connections) < self._most else _refuse
         super().data_received(data)
         if self._is_waiting():
             self._wait()
@@ -81,6 +90,18 @@ class ImpatientProtocol(H11Protocol):
         if self._is_waiting() and not self.transport.is_closing():
             self._idle[self] = self.loop.time()
         self._stop_waiting()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request, as the application would."""
+        answer = refusal(RefusedError(400, msg))
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def pause_writing(self) -> None:
         """Wait for the client to read."""
@@ -120,6 +141,10 @@ class ImpatientProtocol(H11Protocol):
         self._patience = None
         if self._is_waiting() and not self.transport.is_closing():
             self.transport.close()
+
+
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
+    await refusal(busy(1.0))(scope, receive, send)
 
 
 class Server(uvicorn.Server):
@@ -215,13 +240,17 @@ async def _serve(
     server = Server(config)
     loop = asyncio.get_running_loop()
 
-    def stop() -> None:
-        service.is_closing = True
-        if server.should_exit:
-            server.force_exit = True  # asked twice
-        else:
-            loop.call_later(GRACE, service.models.stop)
+    def close() -> None:
         server.should_exit = True
+
+    def stop() -> None:
+        if service.is_closing:
+            server.should_exit = server.force_exit = True  # asked twice
+            return
+        service.is_closing = True
+        loop.call_later(GRACE, service.models.stop)
+        # Requests that are on their way are refused, which a closed connection does not tell.
+        loop.call_later(LINGER if server.server_state.connections else 0.0, close)
 
     def reload() -> None:
         def report(done: asyncio.Future[list[str]]) -> None:

@@ -3,7 +3,8 @@
 Translation models are only written here: to read them, see ``translation_config``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -181,12 +182,23 @@ class ForeignModel:
     skipped: int = 0  #: unused rows at the start of the position table
 
 
+@contextmanager
+def naming_types() -> Iterator[None]:
+    """Add the model types that are taken to the help of a refused configuration."""
+    try:
+        yield
+    except RunError as error:
+        types = ", ".join((*SUPPORTED, *TRANSLATORS))
+        error.help = f"supported: {types}" if error.help is None else f"{error.help}; model types: {types}"
+        raise
+
+
 def read(tree: Any, where: str) -> ForeignModel:
     """Convert a ``config.json`` tree; raise ``RunError`` if invalid or unsupported."""
     kind = tree.get("model_type") if isinstance(tree, Mapping) else None
     if kind not in SUPPORTED:
         what = "model_type is missing" if kind is None else f"unsupported model_type '{str(kind)[:40]}'"
-        raise RunError(what, where=where, help=f"supported: {', '.join((*SUPPORTED, *TRANSLATORS))}")
+        raise RunError(what, where=where)
     refuse_code(tree, where)
     try:
         keys = _KEYS[kind].model_validate(tree)

@@ -13,7 +13,10 @@ HERE = "attnkit.serving.page"
 
 def page(models: Models, *, needs_key: bool) -> str:
     """Return the page for the models of a service; it loads nothing but their answers."""
-    served = [_facts(model.name, model.task, model.spec.languages) for model in models.by_name.values()]
+    served = [
+        _facts(model.name, "autoencode-vectors" if model.reads_vectors else model.task, model.spec.languages)
+        for model in models.by_name.values()
+    ]
     data = {"models": served, "needsKey": needs_key, "maxBeamSize": models.limits.max_beam_size}
     return render_page(HERE, ["panes.js", "forms.js"], "attnkit", {"DATA": as_json(data)}, connects=True)
 

@@ -19,6 +19,12 @@ const FORMS = {
   "autoencode": { title: "Embed a text", hint: "A line of text", path: "v1/embed",
     body: (text) => ({ text: [text] }),
     show: (found) => found.embeddings[0].map((value) => value.toFixed(4)).join(" ") },
+  "autoencode-vectors": { title: "Embed a vector", hint: "0.5 -1 2", path: "v1/embed", label: "Numbers",
+    body: (text) => ({ vector: [text.trim().split(/[\s,;]+/).map(Number)] }),
+    show: (found) => found.embeddings[0].map((value) => value.toFixed(4)).join(" ") },
+  "word2vec": { title: "Similar words", hint: "dog", path: "v1/similar", label: "Word",
+    body: (word) => ({ word: [word.trim()], top: 10 }),
+    show: (found) => found.results[0].map((one) => `${one.similarity.toFixed(4)}  ${one.word}`).join("\n") },
 };
 
 // Show a text as it is generated. Throws what the service says went wrong.
@@ -77,7 +83,7 @@ byId("forms").append(...data.models.filter((model) => model.task in FORMS).map((
   });
   return make("section", { className: "card" }, [
     make("h2", { textContent: `${form.title}: ${model.name}` }),
-    make("label", { htmlFor: id, textContent: context ? "Question" : "Text" }), text,
+    make("label", { htmlFor: id, textContent: form.label || (context ? "Question" : "Text") }), text,
     ...(context ? [make("label", { htmlFor: other, textContent: "Context" }), context] : []),
     make("p", { className: "row" }, [run]), out]);
 }));

@@ -1,0 +1,90 @@
+"""Searches beside the main thread: in the thread that asks, where one thread of the process looks after their stops."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import attnkit
+from attnkit.compiled import search as compiled_search
+from attnkit.compiled.workers import Watch
+from attnkit.decoding.stopping import StopFlags
+
+
+def test_functions_are_called_while_their_block_runs_and_not_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watch, "SECONDS", 0.005)
+    watch, calls = Watch(), {"a": 0, "b": 0}
+
+    def look(name: str) -> None:
+        calls[name] += 1
+
+    def until(name: str, n: int) -> None:
+        end = time.monotonic() + 20
+        while calls[name] < n:
+            assert time.monotonic() < end
+            time.sleep(0.002)
+
+    for _ in range(3):  # it sleeps between the blocks, and is one thread for all
+        with watch.calling(lambda: look("a")):
+            until("a", calls["a"] + 3)
+            with watch.calling(None), watch.calling(lambda: look("b")):
+                until("b", calls["b"] + 3)
+            ended = calls["b"]
+            until("a", calls["a"] + 3)
+            assert calls["b"] == ended
+        ended = calls["a"]
+        time.sleep(0.03)
+        assert calls["a"] == ended
+    assert sum(thread.name == "attnkit-watch" for thread in threading.enumerate() if thread is watch._thread) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watch, "SECONDS", 0.005)
+    watch, called = Watch(), threading.Event()
+    with watch.calling(called.set):
+        assert called.wait(20)
+    if (child := os.fork()) == 0:
+        again = threading.Event()
+        with watch.calling(again.set):
+            os._exit(0 if again.wait(20) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_search_of_another_thread_is_the_same_and_stops(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In no thread of a pool; whatever is stopped has no words."""
+    translator = attnkit.Translator.load(trained, device="cpu", threads=1)
+    lines = [f"{n} {n + 1} 3" for n in range(20)]
+    expected = [one.text for one in translator.translate(lines)]
+    handed_over: list[str] = []
+    pool = compiled_search.Threads.run
+
+    def run(self: compiled_search.Threads, *arguments: object) -> None:
+        handed_over.append(threading.current_thread().name)
+        pool(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compiled_search.Threads, "run", run)
+    found: list[str] = []
+    stops = StopFlags(len(lines))
+
+    def ask() -> None:
+        found.extend(one.text for one in translator.translate(lines))
+        translator.set_stops(stops)
+        long = translator.translate(lines, min_length=1000, max_length=1001, beam_size=16)
+        found.append("stopped" if max(len(one.tokens) for one in long) < 1000 else "to the end")
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while len(found) < len(lines):
+        time.sleep(0.01)
+    time.sleep(0.1)
+    stops.set_all()
+    thread.join(60)
+    translator.set_stops(None)
+    assert found == [*expected, "stopped"] and handed_over == []
+    assert [one.text for one in translator.translate(lines)] == expected and len(handed_over) > 0
