@@ -373,7 +373,7 @@ def test_a_strange_folder_is_refused(name: str, tmp_path: Path) -> None:
         ({"normalize_before": True}, "unsupported normalize_before True for marian", "supported: False; model types: "),
         ({"d_model": -1}, "the model cannot be imported: d_model: ", "supported: bert, "),
         ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map", "of transformers; model types: bert, "),
-        ({"model_type": "bert", "is_decoder": True}, "the model cannot be imported", "supported: bert, "),
+        ({"model_type": "bert", "is_decoder": True}, "unsupported is_decoder True", "False; model types: bert, "),
     ],
     ids=lambda case: str(case)[:30],
 )

@@ -21,15 +21,16 @@ Job = Callable[[int], None]  #: takes the number of its thread
 
 
 def receives_signals() -> bool:
-    """Return whether this thread must stay in Python, as signals of the process are handled in it.
+    """Return whether signals of the process are handled in this thread.
 
-    Others may compute themselves: where Python is busy, to hand a sentence over costs half of its time.
+    It must stay in Python. Others may compute themselves: where Python is busy, to hand work over adds a fifth to the
+    time of a sentence.
     """
     return threading.current_thread() is threading.main_thread()
 
 
 class Watch:
-    """One thread of the process that calls functions again and again; they must not raise."""
+    """One thread of the process that calls functions repeatedly; they must not raise."""
 
     SECONDS = 0.05
 

@@ -110,7 +110,10 @@ class Batcher:
         n_threads: int = 1,
         is_alone: Callable[[Any], bool] = lambda options: False,
     ) -> None:
-        """Start the threads; items whose options are ``is_alone`` have batches of their own, and answers at once."""
+        """Start the threads.
+
+        Items whose options are ``is_alone`` have batches of their own, and are answered one by one.
+        """
         self.compute = compute
         self._is_alone = is_alone
         self.counts = BatchCounts()

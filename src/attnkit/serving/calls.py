@@ -181,7 +181,10 @@ async def translations(models: Models, body: schemas.TranslationsBody) -> dict[s
 
 
 async def translations_stream(models: Models, body: schemas.TranslationsBody) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the chunks of ``/v1/translations``: the text, which a search has at its end, and the end."""
+    """Yield the chunks of ``/v1/translations``: the text as a whole, and the end.
+
+    A search has no part of its text before its end.
+    """
     found = await translations(models, body)
     shared = {name: found[name] for name in ("id", "created", "model")} | {"object": "translation.chunk"}
 

@@ -141,7 +141,10 @@ class GenerateBody(_Own):
 
 
 class EmbedBody(_Own):
-    """``/v1/embed``: one vector per text, word of word vectors, or vector of an auto-encoder of vectors."""
+    """``/v1/embed``: one vector per text, word or vector.
+
+    Word vectors read words, an auto-encoder of vectors reads vectors.
+    """
 
     text: Texts | None = None
     vector: list[float] | list[list[float]] | None = None

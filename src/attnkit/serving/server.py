@@ -92,7 +92,7 @@ class ImpatientProtocol(H11Protocol):
         self._stop_waiting()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request, as the application would."""
+        """Answer an invalid HTTP message in the form of other errors."""
         answer = refusal(RefusedError(400, msg))
         headers = [*answer.raw_headers, (b"connection", b"close")]
         for event in (
