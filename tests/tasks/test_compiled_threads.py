@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import attnkit
 from attnkit.compiled import search as compiled_search
-from attnkit.compiled.workers import Watch
+from attnkit.compiled.workers import WATCH, Watch
 from attnkit.decoding.stopping import StopFlags
 
 
@@ -45,15 +46,33 @@ def test_functions_are_called_while_their_block_runs_and_not_after_it(monkeypatc
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if a thread had the lock when it was made."""
     monkeypatch.setattr(Watch, "SECONDS", 0.005)
-    watch, called = Watch(), threading.Event()
-    with watch.calling(called.set):
+    called, held, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        ended.wait(20)
+
+    with WATCH.calling(called.set):
         assert called.wait(20)
+
+    def search() -> None:
+        with WATCH.calling(hold):
+            ended.wait(20)
+
+    thread = threading.Thread(target=search)
+    thread.start()
+    assert held.wait(20)
     if (child := os.fork()) == 0:
+        signal.alarm(30)  # ends a child that waits for the lock
         again = threading.Event()
-        with watch.calling(again.set):
+        with WATCH.calling(again.set):
             os._exit(0 if again.wait(20) else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    code = os.waitpid(child, 0)[1]
+    ended.set()
+    thread.join(20)
+    assert code == 0
 
 
 def test_a_search_of_another_thread_is_the_same_and_stops(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,10 @@ class Watch:
         self._lock = threading.Condition()
         self._looks: list[Callable[[], None]] = []
         self._thread: threading.Thread | None = None
-        self._process = 0
+
+    def renew(self) -> None:
+        """Start anew in a fork, which has no threads, but perhaps a lock that one held."""
+        self._lock, self._looks, self._thread = threading.Condition(), [], None
 
     @contextmanager
     def calling(self, look: Callable[[], None] | None) -> Iterator[None]:
@@ -47,8 +50,7 @@ class Watch:
             yield
             return
         with self._lock:
-            if self._process != os.getpid():  # a fork has no threads
-                self._process, self._looks = os.getpid(), []
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="attnkit-watch", daemon=True)
                 self._thread.start()
             self._looks.append(look)
@@ -71,6 +73,8 @@ class Watch:
 
 
 WATCH = Watch()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=WATCH.renew)
 
 
 class Threads:

@@ -280,7 +280,8 @@ async def embed(models: Models, body: schemas.EmbedBody) -> dict[str, Any]:
     """Answer ``/v1/embed``."""
     model = models.find(body.model, "mlm", "clm", "autoencode", "word2vec")
     if (body.text is None) == (body.vector is None) or (body.vector is not None) != model.reads_vectors:
-        raise RefusedError(400, f"model '{model.name}' reads {'vector' if model.reads_vectors else 'text'}; give that")
+        field = "vector" if model.reads_vectors else "text"
+        raise RefusedError(400, f"give '{field}' for model '{model.name}', and no other input")
     items: list[Any]
     if body.vector is not None:
         items, call = _checked_vectors(body.vector, model.limits), "embed_vectors"
