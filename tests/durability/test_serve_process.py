@@ -140,11 +140,12 @@ def test_what_is_no_request_and_a_connection_too_many_are_answered_as_by_the_ser
                   b"Content-Length: 30\r\n\r\n{")  # fmt: skip
         time.sleep(0.2)
         crowded, broken = begin(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"), begin(b"no request\r\n\r\n")
-        for connection, status, error in ((crowded, 503, "too much text is waiting"), (broken, 400, "Invalid HTTP")):
+        for connection, status, error in ((crowded, 503, "too many connections"), (broken, 400, "Invalid HTTP")):
             code, headers, body = read(connection)
             assert code == status and body["error"] == body["message"] and error in body["error"]
             assert all(headers[name.decode()] == value.decode() for name, value in HEADERS)
-            assert ("retry-after" in headers) == (status == 503)
+            assert ("retry-after" in headers) == (status == 503) and headers["connection"] == "close"
+            assert connection.recv(1) == b"", "its place is free"
 
 
 def accepted(address: str) -> int:

@@ -150,6 +150,7 @@ ASKED: list[tuple[str, str, dict[str, Any]]] = [
     ("post", "/v1/embed", {"json": {"text": "the dog", "model": "bert"}}),
     ("post", "/v1/embed", {"json": {"text": "the dog", "model": "nobody"}}),
     ("post", "/v1/embed", {"json": {"text": ["dog"], "model": "words"}}),
+    ("post", "/v1/embed", {"json": {"vector": [[1.0, 2.0]], "model": "rows"}}),
     ("post", "/v1/similar", {"json": {"word": ["dog"], "top": 2}}),
     ("post", "/detect", {"json": {"q": "1"}}),
 ]

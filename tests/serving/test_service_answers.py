@@ -44,6 +44,8 @@ def test_translations_as_a_stream_and_as_samples(client: TestClient, runs: dict[
     sampled = translator.translate(["1 2 3"], sampling=True, temperature=1.5, top_p=0.9, seed=4)[0].text
     assert ask(temperature=1.5, top_p=0.9, seed=4) == sampled
     assert ask(temperature=0, seed=4) == first.text, "greedy, as these clients ask for it"
+    cut = client.post("/v1/translations", json={**body, "stream": True, "max_tokens": 2}).text
+    assert '"finish_reason":"length"' in cut and '"finish_reason":"length"' not in response.text
     assert ask(max_tokens=2) == translator.translate(["1 2 3"], max_length=2)[0].text
     refused = client.post("/v1/translations", json={**body, "model": "any", "stream": True, "target_language": "fr"})
     assert (refused.status_code, "no translator from en to fr" in refused.json()["error"]) == (400, True)

@@ -33,20 +33,6 @@ def test_an_answer_that_repeats_its_text_too_often_is_refused(client: TestClient
     assert refused.status_code == 413 and "would have 14,114,800 characters" in refused.json()["error"]
 
 
-def test_where_all_queues_are_full_no_body_is_read(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body that no model is free for is not even looked at; one with a free model is."""
-    client = call(Service(models))
-    broken: dict[str, Any] = {"content": b"{", "headers": {"content-type": "application/json"}}
-    for served in models.by_name.values():
-        assert client.post("/translate", **broken).status_code == 400
-        monkeypatch.setattr(served.batcher, "is_full", lambda: True)
-    refused = client.post("/translate", **broken)
-    assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
-    assert client.get("/health").status_code == 200
-    monkeypatch.undo()
-    assert client.post("/translate", json={"q": "1", "target": "de"}).status_code == 200
-
-
 def test_the_bodies_of_all_requests_are_bounded_together(models: Models) -> None:
     service = Service(models)
     client = call(service)
@@ -113,7 +99,9 @@ def test_streams_that_begin_at_the_same_time_are_counted(models: Models) -> None
     service, body = Service(models), schemas.GenerateBody(prompt="the", max_new_tokens=4, stream=True)
 
     async def ask() -> list[Any]:
-        return await asyncio.gather(*(service._stream(body) for _ in range(12)), return_exceptions=True)
+        return await asyncio.gather(
+            *(service._stream(lambda: calls.generate_stream(models, body)) for _ in range(12)), return_exceptions=True
+        )
 
     found = asyncio.run(ask())
     refused = [one for one in found if isinstance(one, Exception)]

@@ -18,6 +18,7 @@ from attnkit.decoding.stopping import StopFlags
 
 def test_functions_are_called_while_their_block_runs_and_not_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Watch, "SECONDS", 0.005)
+    n_before = sum(thread.name == "attnkit-watch" for thread in threading.enumerate())
     watch, calls = Watch(), {"a": 0, "b": 0}
 
     def look(name: str) -> None:
@@ -40,7 +41,7 @@ def test_functions_are_called_while_their_block_runs_and_not_after_it(monkeypatc
         ended = calls["a"]
         time.sleep(0.03)
         assert calls["a"] == ended
-    assert sum(thread.name == "attnkit-watch" for thread in threading.enumerate() if thread is watch._thread) == 1
+    assert sum(thread.name == "attnkit-watch" for thread in threading.enumerate()) == n_before + 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -99,9 +100,10 @@ def test_a_search_of_another_thread_is_the_same_and_stops(trained: Path, monkeyp
 
     thread = threading.Thread(target=ask)
     thread.start()
-    while len(found) < len(lines):
-        time.sleep(0.01)
-    time.sleep(0.1)
+    end = time.monotonic() + 60
+    while len(found) < len(lines) or not WATCH._looks:
+        assert time.monotonic() < end and thread.is_alive()
+        time.sleep(0.001)
     stops.set_all()
     thread.join(60)
     translator.set_stops(None)

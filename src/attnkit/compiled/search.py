@@ -116,7 +116,8 @@ class CompiledSearch:
             sources: ids of each, EOS left out.
             limits: most tokens of each translation, EOS included.
             stops: says which sentences are to end; those have no words.
-            progress: receives the number of sentences done, again and again; the caller's thread calls it.
+            progress: receives the number of sentences done, again and again; the caller's thread calls it. Beside the
+                main thread it learns the end alone of a few sentences.
 
         Raises:
             ValueError: a setting that the loops do not have, an id outside of the vocabulary, or a length that is not

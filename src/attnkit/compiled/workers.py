@@ -51,8 +51,9 @@ class Watch:
             return
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="attnkit-watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._serve, name="attnkit-watch", daemon=True)
+                thread.start()
+                self._thread = thread
             self._looks.append(look)
             if len(self._looks) == 1:
                 self._lock.notify()
@@ -60,7 +61,8 @@ class Watch:
             yield
         finally:
             with self._lock:
-                self._looks.remove(look)
+                if look in self._looks:
+                    self._looks.remove(look)
 
     def _serve(self) -> None:
         while True:
@@ -68,8 +70,11 @@ class Watch:
             with self._lock:
                 while not self._looks:
                     self._lock.wait()
-                for look in self._looks:
-                    look()
+                for look in list(self._looks):
+                    try:
+                        look()
+                    except Exception:  # a thread that ended would leave all others without stops
+                        self._looks.remove(look)
 
 
 WATCH = Watch()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -172,11 +172,11 @@ class Service:
 
     def _post(self, post: PostRoute) -> Handler:
         async def handle(request: Request) -> Response:
-            self.models.check_room()  # before the body is read: of many requests too many, this takes the most time
             fields = await self._read(request, form=post.form)
             body = validate_body(post.body, fields)
             if post.stream is not None and getattr(body, "stream", False):
-                return await self._stream(await unless_gone(request, post.stream(self.models, body)))
+                begin = partial(post.stream, self.models, body)
+                return await self._stream(lambda: unless_gone(request, begin()))
             found = await unless_gone(request, post.call(self.models, body))
             return Response(to_json(found), media_type="application/json")
 
@@ -194,10 +194,15 @@ class Service:
         check_key(request, self.key, fields.pop("api_key", None))
         return fields
 
-    async def _stream(self, pieces: AsyncGenerator[dict[str, Any], None]) -> Response:
+    async def _stream(self, begin: Callable[[], Awaitable[AsyncGenerator[dict[str, Any], None]]]) -> Response:
         if self.n_streams >= self.limits.max_streams:
             raise busy(self.limits.seconds / 2)
         self.n_streams += 1  # at once, as others may ask before the first piece
+        try:
+            pieces = await begin()
+        except BaseException:
+            self.n_streams -= 1
+            raise
         end = time.monotonic() + self.limits.seconds
 
         async def events() -> AsyncIterator[bytes]:

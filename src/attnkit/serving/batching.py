@@ -143,15 +143,6 @@ class Batcher:
         """Number of items that no batch has taken."""
         return self._n_waiting
 
-    def is_full(self) -> bool:
-        """Return whether even a request of one short line would be refused now."""
-        with self._changed:
-            return self._n_waiting >= self._limits.max_waiting or self._is_late(self._n_characters + 1)
-
-    def busy(self) -> RefusedError:
-        """Return the refusal of a full queue, with the time that it takes."""
-        return busy(self._seconds_of(self._n_characters))
-
     async def submit(self, items: Sequence[Any], options: Hashable = None) -> list[Any]:
         """Return the result of each item; a caller that is cancelled takes its items back.
 
@@ -172,7 +163,7 @@ class Batcher:
             n_lines, n_characters = self._n_waiting + n, self._n_characters + count_characters(items)
             is_full = n_lines > self._limits.max_waiting or n_characters > self._limits.max_waiting_characters
             if is_full or self._is_late(n_characters):
-                raise self.busy()
+                raise busy(self._seconds_of(self._n_characters))
             self._n_waiting, self._n_characters = n_lines, n_characters
             self._waiting.append(request)
             self._changed.notify(n)
@@ -288,7 +279,7 @@ class Batcher:
         for request in self._waiting:
             if request.since < oldest and len(request.items) == len(request.results):
                 self._forget(request)
-                _settle(request, self.busy())
+                _settle(request, busy(self._seconds_of(self._n_characters)))
         self._waiting = deque(request for request in self._waiting if request.items)
 
     def _serve(self, number: int) -> None:
@@ -363,9 +354,14 @@ def _in_turn(requests: list[_Waiting], n_most: int, n_characters: int) -> tuple[
 
 
 def count_characters(item: object) -> int:
-    """Return the number of characters of a text, or of the texts in a sequence."""
+    """Return the number of characters of a text, or of the texts in a sequence.
+
+    A number counts as one.
+    """
     if isinstance(item, str):
         return len(item)
+    if isinstance(item, int | float):
+        return 1
     return sum(map(count_characters, item)) if isinstance(item, list | tuple) else 0
 
 

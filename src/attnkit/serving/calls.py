@@ -22,7 +22,7 @@ from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text.glossary import Glossary
 
 _AROUND = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
-MAX_NUMBER = 1e30  #: largest number of a vector, whose square float32 has not: models standardise them
+MAX_NUMBER = 1e30  #: largest number of a vector: float32 ends at 3.4e38, and models standardise them
 CLASSIFIERS = ("text-classification", "token-classification")
 
 
@@ -159,7 +159,7 @@ async def deepl(models: Models, body: schemas.DeepLBody) -> dict[str, Any]:
 
 async def translations(models: Models, body: schemas.TranslationsBody) -> dict[str, Any]:
     """Answer ``/v1/translations`` as vLLM does: one text."""
-    named = body.model if body.model in models.by_name else None
+    named = body.model if body.model in (*models.by_name, *models.failed) else None
     model = (
         models.find(named, "translation") if named else models.translator(body.source_language, body.target_language)
     )
@@ -191,7 +191,9 @@ async def translations_stream(models: Models, body: schemas.TranslationsBody) ->
     async def chunks() -> AsyncGenerator[dict[str, Any], None]:
         text = {"index": 0, "delta": {"translated_text": found["translated_text"]}, "finish_reason": None}
         yield {**shared, "choices": [text]}
-        end = {"index": 0, "delta": {"translated_text": None}, "finish_reason": "stop"}
+        n_tokens = found["usage"]["completion_tokens"]
+        reason = "length" if body.max_tokens is not None and n_tokens >= body.max_tokens else "stop"
+        end = {"index": 0, "delta": {"translated_text": None}, "finish_reason": reason}
         yield {**shared, "choices": [end], "usage": found["usage"]}
 
     return chunks()

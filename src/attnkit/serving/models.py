@@ -18,7 +18,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.engine_choice import number_of_threads
-from attnkit.errors import AttnkitError, UsageError
+from attnkit.errors import AttnkitError, RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.loading import load
 from attnkit.library.translation import Translator
@@ -129,7 +129,8 @@ class ServedModel:
             model.set_stops(stops)
             return STOPPING_CALLS[call](model, items, given)
         if call in SIMPLE_CALLS:
-            return compute_in_slices(lambda own: SIMPLE_CALLS[call](model, own, given), items, stops)
+            size = 1 if call == "similar" else None  # each word is compared with the whole vocabulary
+            return compute_in_slices(lambda own: SIMPLE_CALLS[call](model, own, given), items, stops, size)
         method: Callable[..., Sequence[Any]] = getattr(model, call)
         return compute_in_slices(lambda own: method(*_columns(own), **given), items, stops)
 
@@ -144,6 +145,9 @@ class ServedModel:
             best = RunFolder(self.spec.path).checkpoint()[0].manifest.render()
             changed = best != self._loaded
             if changed:
+                task = read_run_config(RunFolder(self.spec.path).checkpoint()[0]).task
+                if task != self.task:
+                    raise RunError(f"the run is of task {task} now, not {self.task}", where=str(self.spec.path))
                 model = load(self.spec.path, **self.options)
                 # Batches in progress keep the old ones.
                 self._replicas = _replicas(model, len(self._replicas))
@@ -159,18 +163,19 @@ def _replicas(model: Any, n_threads: int) -> list[Any]:
 
 
 def compute_in_slices(
-    compute: Callable[[Sequence[Any]], Sequence[Any]], items: Sequence[Any], stops: StopFlags
+    compute: Callable[[Sequence[Any]], Sequence[Any]], items: Sequence[Any], stops: StopFlags, size: int | None = None
 ) -> list[Any]:
     """Return the result of each item, but None for those whose flag is set in time.
 
-    Flags are read before each slice. Slices have items of similar length, as padding costs time.
+    Flags are read before each slice, which has ``size`` characters (None: 4,096) or an item. Slices have items of
+    similar length, as padding costs time.
     """
     sizes = [count_characters(item) for item in items]
     order = sorted(range(len(items)), key=sizes.__getitem__)
     found: list[Any] = [None] * len(items)
     check = stops.check(range(len(items)))
     while order:
-        n = bisect_right(list(accumulate(sizes[place] for place in order)), SLICE)
+        n = bisect_right(list(accumulate(sizes[place] for place in order)), size or SLICE)
         places, order = order[: max(1, n)], order[max(1, n) :]
         stopped = check()
         if left := [place for place in places if not stopped[place]]:
@@ -229,8 +234,8 @@ class Models:
         """Load all runs; ``tell`` receives which cannot be, if others can.
 
         Raises:
-            UsageError: two runs have one name, a run cannot be served, or an option does not suit it.
-            RunError: all runs are missing or damaged.
+            UsageError: two runs have one name.
+            AttnkitError: no run can be served; that of the first.
         """
         self.limits, self.is_stopped = limits, False
         self.by_name: dict[str, ServedModel] = {}
@@ -307,12 +312,6 @@ class Models:
         if not fitting:
             raise RefusedError(400, f"no translator from {source} to {target}; there are {pairs}")
         raise RefusedError(400, f"several translators fit, name both languages: {pairs}")
-
-    def check_room(self) -> None:
-        """Raise ``RefusedError`` (503) if the queues of all models are full."""
-        queues = [model.batcher for model in self.by_name.values()]
-        if all(queue.is_full() for queue in queues):
-            raise queues[0].busy()
 
     def translators(self) -> list[ServedModel]:
         """Return all translators."""

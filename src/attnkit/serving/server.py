@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from attnkit.errors import SystemFailure
 from attnkit.serving.app import Service, refusal
-from attnkit.serving.limits import RefusedError, busy
+from attnkit.serving.limits import RefusedError
 
 KEEP_ALIVE = 5  #: seconds that an idle connection is kept after an answer
 MAX_HEADER_BYTES = 1 << 15
@@ -38,7 +38,7 @@ class ImpatientProtocol(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._most = self.limit_concurrency or 1 << 30
-        self._own_app, self.limit_concurrency = self.app, None
+        self.limit_concurrency = None
 
     _patience: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
@@ -55,6 +55,8 @@ class ImpatientProtocol(H11Protocol):
             if not oldest.has_data():
                 oldest.drop()
         super().connection_made(transport)
+        if len(self.connections) >= self._most:
+            self.app = _refuse
         transport.set_write_buffer_limits(high=0)  # whatever stays behind pauses writing
         self._idle[self] = self.loop.time()
         self._wait()
@@ -76,7 +78,6 @@ class ImpatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take data; wait again if they do not complete a request's headers."""
-        self.app = self._own_app if len(self.connections) < self._most else _refuse
         super().data_received(data)
         if self._is_waiting():
             self._wait()
@@ -93,6 +94,9 @@ class ImpatientProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer an invalid HTTP message in the form of other errors."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer has begun
+            self.transport.close()
+            return
         answer = refusal(RefusedError(400, msg))
         headers = [*answer.raw_headers, (b"connection", b"close")]
         for event in (
@@ -144,7 +148,8 @@ class ImpatientProtocol(H11Protocol):
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> None:
-    await refusal(busy(1.0))(scope, receive, send)
+    headers = {"Retry-After": "1", "Connection": "close"}
+    await refusal(RefusedError(503, "too many connections; try again in 1 s", headers))(scope, receive, send)
 
 
 class Server(uvicorn.Server):
