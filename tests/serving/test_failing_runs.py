@@ -87,6 +87,16 @@ def test_a_reload_that_raises_anything_keeps_the_model(trained: Path, monkeypatc
     assert client.post("/translate", json={"q": "1", "target": "de"}).status_code == 200
 
 
+def test_a_run_that_has_another_task_now_is_not_loaded(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(runs["digits"], tmp_path / "run"))
+    client = call(serve(f"en:de={run}"))
+    shutil.rmtree(run)
+    shutil.copytree(runs["bert"], run)
+    (said,) = client.post("/admin/reload").json()["models"]
+    assert said == "en-de keeps its model: the run is of task mlm now, not translation"
+    assert client.post("/translate", json={"q": "1", "target": "de"}).status_code == 200
+
+
 def test_without_any_run_nothing_is_served(tmp_path: Path, trained: Path) -> None:
     bad = tmp_path / "bad"
     shutil.copytree(trained, bad)

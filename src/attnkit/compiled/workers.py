@@ -30,7 +30,7 @@ def receives_signals() -> bool:
 
 
 class Watch:
-    """One thread of the process that calls functions repeatedly; they must not raise."""
+    """One thread of the process that calls functions repeatedly, unless they raise."""
 
     SECONDS = 0.05
 

@@ -129,8 +129,8 @@ class ServedModel:
             model.set_stops(stops)
             return STOPPING_CALLS[call](model, items, given)
         if call in SIMPLE_CALLS:
-            size = 1 if call == "similar" else None  # each word is compared with the whole vocabulary
-            return compute_in_slices(lambda own: SIMPLE_CALLS[call](model, own, given), items, stops, size)
+            compute, size = SIMPLE_CALLS[call]
+            return compute_in_slices(lambda own: compute(model, own, given), items, stops, size)
         method: Callable[..., Sequence[Any]] = getattr(model, call)
         return compute_in_slices(lambda own: method(*_columns(own), **given), items, stops)
 
@@ -142,16 +142,16 @@ class ServedModel:
         with self._reloading:
             self.is_outdated = True
             # Not its name alone: "averaged" stays the best while its weights change.
-            best = RunFolder(self.spec.path).checkpoint()[0].manifest.render()
-            changed = best != self._loaded
+            best = RunFolder(self.spec.path).checkpoint()[0]
+            changed = best.manifest.render() != self._loaded
             if changed:
-                task = read_run_config(RunFolder(self.spec.path).checkpoint()[0]).task
+                task = read_run_config(best).task
                 if task != self.task:
                     raise RunError(f"the run is of task {task} now, not {self.task}", where=str(self.spec.path))
                 model = load(self.spec.path, **self.options)
                 # Batches in progress keep the old ones.
                 self._replicas = _replicas(model, len(self._replicas))
-                self.model, self._loaded = model, best
+                self.model, self._loaded = model, best.manifest.render()
                 self.n_reloads += 1
             self.is_outdated = False
             return changed
@@ -204,12 +204,13 @@ WHOLE: dict[str, Callable[[Any, Any, Mapping[str, Any]], Any]] = {
     "generate": lambda model, prompts, options: model.generate(prompts, **options),
 }
 """Calls of one item at a time, each the whole of a request or a document."""
-SIMPLE_CALLS: dict[str, Callable[[Any, Sequence[Any], Mapping[str, Any]], Sequence[Any]]] = {
-    "embed_words": lambda model, words, options: model[words],
-    "embed_vectors": lambda model, rows, options: model.embed(np.array(rows, np.float32)),
-    "similar": lambda model, words, options: [model.most_similar(word, **options) for word in words],
+SIMPLE_CALLS: dict[str, tuple[Callable[[Any, Sequence[Any], Mapping[str, Any]], Sequence[Any]], int]] = {
+    "embed_words": (lambda model, words, options: model[words], SLICE),
+    "embed_vectors": (lambda model, rows, options: model.embed(np.array(rows, np.float32)), SLICE),
+    # Each word is compared with the whole vocabulary: one at a time.
+    "similar": (lambda model, words, options: [model.most_similar(word, **options) for word in words], 1),
 }
-"""Calls whose items are not texts, or that are not methods of a list."""
+"""Calls whose items are not texts, or that are not methods of a list, with the size of their slices."""
 STOPPING_CALLS: dict[str, Callable[[Any, Sequence[Any], Mapping[str, Any]], Sequence[Any]]] = {
     "translate": _translate,
     "translate_texts": lambda model, lines, options: model.translate_texts(lines, **options),
