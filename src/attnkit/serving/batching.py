@@ -30,7 +30,7 @@ class Worker(NamedTuple):
     n_threads: int  #: how many of the model's threads this batch may keep busy, so that none is without work
 
 
-SURE = 0.8  #: part of the longest wait up to which requests are taken: the speed is estimated
+SURE = 0.7  #: part of the longest wait up to which requests are taken: the speed is estimated
 FEW = 8  #: lines for a thread that may always wait, and that a batch may have: of fewer, each would cost more
 PARTS = 4  #: into which a batch divides the longest wait, at least
 NICER = 5  #: by how much threads of a model give way to that of requests (Linux)
