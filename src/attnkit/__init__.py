@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attnkit.library.classifiers import QuestionAnswering, TextClassifier, TokenClassifier
     from attnkit.library.corpora import align, check, clean, score_bleu, toy_corpus, vocab
     from attnkit.library.language_models import CausalLM, MaskedLM
+    from attnkit.library.lessons import explain_mask, explain_pooling, explain_positions, licenses, run_demo
     from attnkit.library.loading import load, load_module
     from attnkit.library.results import confusion, curves, project
     from attnkit.library.runs import average, compare, compare_lm, export, import_run, list_runs, report, sweep, verify
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
         word2vec,
     )
     from attnkit.library.translation import Translator
-    from attnkit.library.word_vectors import cluster, compare_context, evaluate_vectors, phrases
+    from attnkit.library.word_vectors import cluster, compare_context, compare_one_hot, evaluate_vectors, phrases
+    from attnkit.serving.serve import serve
     from attnkit.tasks.word2vec.fit import Word2Vec
     from attnkit.tasks.word2vec.vectors import Vectors
 
@@ -65,13 +67,18 @@ __all__ = [
     "compare_alignments",
     "compare_context",
     "compare_lm",
+    "compare_one_hot",
     "confusion",
     "curves",
     "distill",
     "evaluate_vectors",
+    "explain_mask",
+    "explain_pooling",
+    "explain_positions",
     "export",
     "finetune",
     "import_run",
+    "licenses",
     "list_runs",
     "load",
     "load_module",
@@ -81,7 +88,9 @@ __all__ = [
     "pretrain_mlm",
     "project",
     "report",
+    "run_demo",
     "score_bleu",
+    "serve",
     "sweep",
     "toy_corpus",
     "train",
@@ -106,6 +115,11 @@ _MODULES = {
     "vocab": "library.corpora",
     "CausalLM": "library.language_models",
     "MaskedLM": "library.language_models",
+    "explain_mask": "library.lessons",
+    "explain_pooling": "library.lessons",
+    "explain_positions": "library.lessons",
+    "licenses": "library.lessons",
+    "run_demo": "library.lessons",
     "load": "library.loading",
     "load_module": "library.loading",
     "confusion": "library.results",
@@ -132,12 +146,14 @@ _MODULES = {
     "train_classifier": "library.training",
     "word2vec": "library.training",
     "Translator": "library.translation",
-    "Word2Vec": "tasks.word2vec.fit",
-    "Vectors": "tasks.word2vec.vectors",
     "cluster": "library.word_vectors",
     "compare_context": "library.word_vectors",
+    "compare_one_hot": "library.word_vectors",
     "evaluate_vectors": "library.word_vectors",
     "phrases": "library.word_vectors",
+    "serve": "serving.serve",
+    "Word2Vec": "tasks.word2vec.fit",
+    "Vectors": "tasks.word2vec.vectors",
 }
 """Name -> its module below ``attnkit``, imported on first use."""
 
@@ -147,10 +163,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(f"attnkit.{_MODULES[name]}"), name)
     if name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version  # slow: a tenth of the time of a help page
+        from attnkit.runtime.version import installed_version
 
-        try:
-            return version("attnkit")
-        except PackageNotFoundError:  # a source tree that was never installed
-            return "0+unknown"
+        return installed_version()
     raise AttributeError(f"module 'attnkit' has no attribute {name!r}")

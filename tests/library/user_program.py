@@ -220,6 +220,20 @@ def own_loop(folder: Path) -> torch.Tensor:
     return model.head(model.hidden(ids, None, ids))
 
 
+def lessons(folder: Path) -> list[str]:
+    """Lessons, the demo, licences, one-hot vectors and the service."""
+    picture: bytes = attnkit.explain_positions(shift=5).picture("pdf")
+    mask = attnkit.explain_mask("a dog runs", pattern="window", size=2)
+    widths: list[float | None] = [fit.w for fit in attnkit.explain_pooling(seed=2).contents.fits]
+    print(picture, mask.contents.causal, mask.text(colour=True), widths)
+    demo = attnkit.run_demo(folder / "demo", seed=2, quiet=True)
+    score: float = demo.bleu.score
+    print(score, attnkit.Translator.load(demo.run), demo.notes[0].text)
+    print(attnkit.compare_one_hot(folder / "vectors", ["motel", "hotel"]).pairs[0].cosine)
+    attnkit.serve([str(folder / "run")], port=0, api_key="key", precision="int8")
+    return [one.license for one in attnkit.licenses()]
+
+
 def guarded(folder: Path) -> int:
     """Errors have an exit code, a text and a hint."""
     try:

@@ -1,10 +1,10 @@
 """``attnkit explain``: lessons about attention, computed by the models' functions."""
 
-from collections.abc import Callable
-from dataclasses import asdict
-from functools import partial
+from __future__ import annotations
+
 from json import dumps
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -13,6 +13,10 @@ from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.models.attention.patterns import PatternName
 from attnkit.progress import console
+
+if TYPE_CHECKING:
+    from attnkit.library.lessons import Lesson
+    from attnkit.plotting.figures import PictureFormat
 
 Topic = Literal["mask", "positions", "pooling"]
 OPTIONS: dict[str, tuple[Topic, ...]] = {
@@ -55,26 +59,20 @@ def command(
         raise UsageError("--size, --global and --causal require --pattern", help="choose one: --pattern window")
     if n_global and pattern != "global":
         raise UsageError("--global requires --pattern global", help="--pattern global")
-    from attnkit.analysis import explain
-    from attnkit.plotting import figures, lessons_terminal
+    from attnkit.library.lessons import explain_mask, explain_pooling, explain_positions
 
-    colour, seed = console.supports_color(), 1 if seed is None else seed
-    draw: Callable[[Any], bytes]
+    seed = 1 if seed is None else seed
     if topic == "mask":
-        mask = explain.mask_lesson(words, pattern, size or 3, n_global or 1, causal)
-        numbers, draw = asdict(mask), partial(figures.mask_picture, mask)
-        text = lessons_terminal.mask_text(mask, colour)
+        lesson: Lesson[Any] = explain_mask(
+            words, pattern=pattern, size=size or 3, n_global=n_global or 1, causal=causal
+        )
     elif topic == "positions":
-        positions = explain.positions_lesson(words, shift or 3, seed)
-        numbers, draw = asdict(positions), partial(figures.positions_picture, positions)
-        text = lessons_terminal.positions_text(positions, colour)
+        lesson = explain_positions(words, shift=shift or 3, seed=seed)
     else:
-        pooling = explain.pooling_lesson(seed)
-        title = "Kernel regression: y = 2 sin x + x^0.8 from noisy points"
-        numbers, draw = asdict(pooling), partial(figures.curves_picture, pooling.curves, title)
-        text = lessons_terminal.pooling_text(pooling, colour)
+        lesson = explain_pooling(seed=seed)
     # Render all pictures before writing the first one.
-    for path, content in [(path, draw(format)) for path, format in ((svg, "svg"), (png, "png"), (pdf, "pdf")) if path]:
+    pictures: list[tuple[Path | None, PictureFormat]] = [(svg, "svg"), (png, "png"), (pdf, "pdf")]
+    for path, content in [(path, lesson.picture(format)) for path, format in pictures if path]:
         with atomic.open_output(path) as stream:
             stream.buffer.write(content)
-    console.result(dumps(numbers) if json else text)
+    console.result(dumps(lesson.to_dict()) if json else lesson.text(colour=console.supports_color()))

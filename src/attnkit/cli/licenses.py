@@ -1,11 +1,9 @@
 """``attnkit licenses``: licences of the installed dependencies."""
 
-from dataclasses import asdict
 from json import dumps
 
 from attnkit.cli.options import Json
 from attnkit.progress import console
-from attnkit.runtime.licenses import installed_licenses
 
 
 def command(json: Json = False) -> None:
@@ -19,9 +17,11 @@ def command(json: Json = False) -> None:
       attnkit licenses
       attnkit licenses --json > licenses.json
     """
-    found = installed_licenses()
+    from attnkit.library.lessons import licenses
+
+    found = licenses()
     if json:
-        console.result(dumps([asdict(one) for one in found], indent=1))
+        console.result(dumps([one.to_dict() for one in found], indent=1))
         return
     rows = [("package", "version", "required by", "licence")]
     rows += [(one.package, one.version, one.required_by, one.license) for one in found]

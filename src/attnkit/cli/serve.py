@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
 from attnkit.cli import options
-
-KEY_VARIABLE = "ATTNKIT_API_KEY"
 
 
 def command(
@@ -56,61 +53,24 @@ def command(
       attnkit serve en:de=run1 de:en=run2 --port 8080 --precision int8
       attnkit serve run --host 0.0.0.0 --api-key-file key.txt
     """
-    from attnkit.errors import UsageError
-    from attnkit.progress import console
+    from attnkit.serving.serve import read_key, serve
 
-    key = read_key(api_key_file)
-    if not is_own_address(host) and key is None and not no_auth:
-        what = f"{host} can be reached from other machines, and no API key is set"
-        raise UsageError(what, where="--host", help="add --api-key-file FILE, or --no-auth to serve anyone")
-    try:
-        from attnkit.serving.app import Service
-        from attnkit.serving.server import run_server
-    except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn", "h11"):
-            raise
-        raise UsageError(f"{error.name} is not installed", help="pip install 'attnkit[serve]'") from error
-    from attnkit.serving.limits import Limits
-    from attnkit.serving.models import Models
-
-    limits = Limits(
+    serve(
+        runs,
+        host=host,
+        port=port,
+        api_key=None if api_key_file is None else read_key(api_key_file),
+        no_auth=no_auth,
+        cors_origin=cors_origin or (),
+        allowed_host=allowed_host or (),
         max_texts=max_texts,
         max_characters=max_characters,
         max_waiting=max_waiting,
         max_wait=max_wait,
         max_beam_size=max_beam_size,
-        seconds=request_seconds,
+        request_seconds=request_seconds,
+        access_log=access_log,
+        device=device,
+        precision=precision,
+        threads=threads,
     )
-    models = Models(runs, limits, device=device, precision=precision, threads=threads, tell=console.warn)
-    hosts = (host, *(allowed_host or ()))
-    service = Service(models, api_key=key, origins=tuple(cors_origin or ()), hosts=hosts)
-    run_server(service, host, port, tell=console.info, access_log=access_log)
-
-
-def is_own_address(host: str) -> bool:
-    """Return whether an address can be reached from this machine alone."""
-    from ipaddress import ip_address
-
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def read_key(path: Path | None) -> str | None:
-    """Return the key of a file or of the environment.
-
-    Raises:
-        UsageError: the key is empty or spans several lines.
-    """
-    from attnkit.errors import UsageError
-    from attnkit.text.lines import read_lines
-
-    if path is None:
-        return os.environ.get(KEY_VARIABLE) or None
-    lines = [line.strip() for line in read_lines(path) if line.strip()]
-    if len(lines) != 1:
-        raise UsageError(f"{len(lines)} lines instead of one key", where=str(path), help="write the key on one line")
-    return lines[0]

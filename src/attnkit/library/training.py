@@ -6,7 +6,7 @@ any key as ``settings``. Calling it again resumes the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
@@ -262,15 +262,28 @@ def flags_given(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _follow(request: TrainRequest, arguments: Mapping[str, Any]) -> None:
-    """Train to the end; show progress, issue warnings and hand on events."""
-    from attnkit.data.prepared_dir import DataCheckEvent, WarningEvent
+    """Train to the end."""
     from attnkit.engine.trainer import train as events
+
+    def begin(update: Callable[[str], None]) -> Iterator[Event]:
+        return events(replace(request, report_progress=update))
+
+    follow_events(begin, bool(arguments.get("quiet")), arguments.get("on_event"))
+
+
+def follow_events(
+    begin: Callable[[Callable[[str], None]], Iterator[Any]], quiet: bool, on_event: Callable[[Any], None] | None
+) -> None:
+    """Take all events of a training run; show progress, issue warnings, hand them on.
+
+    ``begin`` receives a function for messages of progress, and returns the events.
+    """
+    from attnkit.data.prepared_dir import DataCheckEvent, WarningEvent
     from attnkit.plotting.progress_text import data_check_lines
     from attnkit.progress.calls import training_progress
 
-    on_event: Callable[[Event], None] | None = arguments.get("on_event")
-    with training_progress(bool(arguments.get("quiet"))) as progress:
-        for event in events(replace(request, report_progress=progress.update)):
+    with training_progress(quiet) as progress:
+        for event in begin(progress.update):
             if on_event is not None:
                 on_event(event)
             texts = [event.text] if isinstance(event, WarningEvent) else []

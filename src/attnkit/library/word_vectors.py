@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attnkit.analysis.contextual import WordComparison
     from attnkit.data.words import JoinedText
     from attnkit.tasks.word2vec.evaluate import AnalogyScores, PairScores
+    from attnkit.tasks.word2vec.one_hot import OneHot
 
 
 @checked
@@ -122,6 +123,23 @@ def compare_context(
     if reads is None and layer is not None:
         raise UsageError("word vectors have no layers", where="layer", help="name a run of BERT as encoder")
     return compare_contexts(Path(run), sentences, word, reads)
+
+
+@checked
+def compare_one_hot(vectors: Vectors | str | Path, words: Sequence[str]) -> OneHot:
+    """Compare words as one-hot vectors (cosine always 0) and as trained vectors.
+
+    Args:
+        vectors: word vectors, a run or a file of them.
+        words: two or more.
+
+    Raises:
+        UsageError: fewer than two different words.
+        DataError: the vocabulary lacks a word.
+    """
+    from attnkit.tasks.word2vec.one_hot import compare_one_hot as compare
+
+    return compare(_opened(vectors), words)
 
 
 @checked

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
+from attnkit.io.plain_data import PlainResult
 from attnkit.plotting.curves import Curve, character_plot
 from attnkit.plotting.terminal import attention_map, fit_label, fold, paint
 
 
 @dataclass(frozen=True)
-class MaskLesson:
+class MaskLesson(PlainResult):
     """An attention mask over a sentence."""
 
     words: Sequence[str]
@@ -25,7 +26,7 @@ class MaskLesson:
 
 
 @dataclass(frozen=True)
-class PositionsLesson:
+class PositionsLesson(PlainResult):
     """Sinusoidal positional encodings, and attention with and without positions."""
 
     table: Sequence[Sequence[float]]  #: one row per position
@@ -51,7 +52,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class PoolingLesson:
+class PoolingLesson(PlainResult):
     """Kernel regression: noisy points, the true curve and the fitted curves."""
 
     curves: Sequence[Curve]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
 from attnkit.errors import SystemFailure
@@ -32,6 +32,10 @@ class License:
     version: str
     license: str
     required_by: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return all fields."""
+        return asdict(self)
 
 
 def installed_licenses(name: str = "attnkit") -> list[License]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from attnkit.runtime.version import installed_version
 from attnkit.serving import answers, schemas
 from attnkit.serving.models import Models
 from attnkit.serving.requests import FORM
@@ -54,8 +55,6 @@ ERRORS = {
 
 def document(posts: Sequence[PostRoute]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of a service with these routes."""
-    from attnkit import __version__
-
     found = _Schemas()
     paths: dict[str, Any] = {}
     for path, (summary, answer) in _GETS.items():
@@ -85,7 +84,7 @@ def document(posts: Sequence[PostRoute]) -> dict[str, Any]:
     bearer = {"type": "http", "scheme": "bearer", "description": "Also: Authorization: DeepL-Auth-Key KEY."}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "attnkit serve", "version": __version__},
+        "info": {"title": "attnkit serve", "version": installed_version()},
         "paths": paths,
         "components": {"schemas": found.by_name, "securitySchemes": {"key": bearer}},
         "security": [{"key": []}, {}],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -147,14 +146,15 @@ def one_hot(
     Example:
       attnkit word2vec one-hot motel hotel vectors
     """
-    from attnkit.tasks.word2vec.one_hot import abbreviate_one_hot, compare_one_hot
+    from attnkit.library.word_vectors import compare_one_hot
+    from attnkit.tasks.word2vec.one_hot import abbreviate_one_hot
 
     if not run.exists():
         help = "the last argument is a run or vector file: attnkit word2vec one-hot motel hotel RUN"
         raise UsageError(f"no such run or file: {run}", help=help)
     found = compare_one_hot(run, words)
     if json:
-        console.result(dumps(asdict(found), ensure_ascii=False))
+        console.result(dumps(found.to_dict(), ensure_ascii=False))
         return
     size, dim = found.vocab_size, found.dim
     places = [

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
 from attnkit.errors import UsageError
+from attnkit.io.plain_data import PlainResult
 from attnkit.tasks.word2vec.vectors import Vectors, resolve_words
 
 
@@ -22,7 +22,7 @@ class OneHotPair:
 
 
 @dataclass(frozen=True)
-class OneHot:
+class OneHot(PlainResult):
     """Comparison of the one-hot and trained vectors of some words."""
 
     vocab_size: int  #: dimension of a one-hot vector
@@ -31,9 +31,8 @@ class OneHot:
     pairs: list[OneHotPair]
 
 
-def compare_one_hot(path: Path, words: Sequence[str]) -> OneHot:
+def compare_one_hot(vectors: Vectors, words: Sequence[str]) -> OneHot:
     """Compare words pairwise; raise ``UsageError`` for one, ``DataError`` if unknown."""
-    vectors = Vectors.load(path, mmap=True)
     found = list(dict.fromkeys(resolve_words(vectors, words)))
     if len(found) < 2:
         raise UsageError("at least two different words are required", help="attnkit word2vec one-hot motel hotel RUN")
