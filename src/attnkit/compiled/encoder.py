@@ -77,7 +77,7 @@ class CompiledEncoder:
             def add(first: int, last: int) -> None:
                 start, stop = np.searchsorted(chosen, (begins[first], begins[last])).tolist()
                 own = chosen[:0] if positions is None else chosen[start:stop] - begins[first]  # none: all
-                what = (sized.model, sentences, first, last, n_layers, own)
+                what = (sized.prepared, sentences, first, last, n_layers, own)
                 out = found.data_ptr() + 4 * start * found.shape[1]
                 if stop > start:
                     jobs.append(lambda n: self._workers.library.call("features", *what, buffers[n], out))

@@ -189,7 +189,7 @@ class CompiledGenerator:
                 begin, end = int(ends[first] - counts[first]), int(ends[last - 1])
                 out, part = found.data_ptr() + 4 * begin * found.shape[1], part_of(rows, begin, end)
                 return lambda thread: self._workers.library.call(
-                    "extend", state.sized.model, end - begin, part, state.cache.n_places, buffers[thread], out
+                    "extend", state.sized.prepared, end - begin, part, state.cache.n_places, buffers[thread], out
                 )
 
             # Whole texts, as a token sees those before it.

@@ -38,7 +38,7 @@ class OutputLayer:
         rows[:n_rows, : hidden.shape[-1]] = hidden.reshape(n_rows, -1)
         with self._workers.lock:
             found = self._room(n_rows + extra, padded(n_words))
-            model = packed.model(1).model if ids is None else self._restricted(ids)
+            model = packed.model(1).prepared if ids is None else self._restricted(ids)
             # A thread's rows begin at a multiple of a tile, so that none writes into another's.
             tile = packed.tile.rows
             share = -(-n_rows // (tile * self._workers.n_threads)) * tile

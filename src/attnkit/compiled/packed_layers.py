@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.kernels.layout import BIAS, GELU, GELU_TANH, NORM_MASK, RELU, SILU, Model
+from attnkit.kernels.native import PreparedArgument
 from attnkit.kernels.simd import packing
 from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, LOWEST, PackedWeights, aligned, column_lengths, pack, padded
 from attnkit.kernels.simd.targets import HEAD_VECTORS, NumberFormat, Precision, Target, choose_target
@@ -36,6 +37,7 @@ class SizedModel(NamedTuple):
     model: Model
     n_positions: int
     tables: list[NDArray[Any]]
+    prepared: PreparedArgument  #: the model for calls
 
 
 class PackedLayers:
@@ -329,4 +331,4 @@ class PackedLayers:
             sum_norm=self._screens[0][0],
             sum_error=self._screens[0][1],
         )
-        return SizedModel(model, n, kept)
+        return SizedModel(model, n, kept, PreparedArgument(model))

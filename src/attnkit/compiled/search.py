@@ -23,7 +23,7 @@ from attnkit.decoding.stopping import StopCheck
 from attnkit.kernels import layout
 from attnkit.kernels.jit import is_available
 from attnkit.kernels.layout import Choice, Results, Sentences, Settings, Slots, States, Work
-from attnkit.kernels.native import Library, load_loops
+from attnkit.kernels.native import Library, PreparedArgument, load_loops
 from attnkit.kernels.simd import packing
 from attnkit.kernels.simd.targets import Precision
 from attnkit.models.config import TransformerConfig
@@ -149,7 +149,7 @@ class CompiledSearch:
         name = "greedy" if search.beam_size == 1 else "beam"
 
         def run(i: int) -> None:
-            self._library.call(name, sized.model, own, settings, self._spaces[i].work, results, shared)
+            self._library.call(name, sized.prepared, own, settings, self._spaces[i].work, results, shared)
 
         limits = own.limits.copy()
         stop_watch = None if stops is None else _StopWatch(stops, own.limits, results.lengths, shared)
@@ -309,7 +309,7 @@ class _Workspace(Memory):
         states = States(*(self.array(np.int64, n_rows) for _ in States._fields))
         buffers = self.buffers(packed, max(r * k, settings.max_encoded), _max_places(packed, settings))
         choice = self._choice(packing.padded(packed.vocab_size), packed.d_model, settings)
-        self.work = Work(memory, cache, states, slots, choice, buffers)
+        self.work = PreparedArgument(Work(memory, cache, states, slots, choice, buffers))
 
     def _choice(self, n_words: int, d_model: int, settings: Settings) -> Choice:
         k, rows = settings.n_beams, settings.n_slots * settings.n_beams + settings.extra_rows

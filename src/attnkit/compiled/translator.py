@@ -88,7 +88,7 @@ class CompiledTranslator:
                 slots = np.arange(first, last)
                 where = (slots, begin, memory.n_places)
                 return lambda thread: self._workers.library.call(
-                    "encode", sized.model, sentences, first, last, *where, buffers[thread]
+                    "encode", sized.prepared, sentences, first, last, *where, buffers[thread]
                 )
 
             self._workers.run([run(*each) for each in self._workers.ranges(n_source, ENCODED_TOKENS)])
@@ -159,7 +159,7 @@ class CompiledTranslator:
                 out = found.data_ptr() + 4 * first * found.shape[1]
                 part = part_of(states, first, last)
                 return lambda thread: self._workers.library.call(
-                    "decode", state.sized.model, last - first, part, *sizes, buffers[thread], out
+                    "decode", state.sized.prepared, last - first, part, *sizes, buffers[thread], out
                 )
 
             self._workers.run([run(*each) for each in parts])

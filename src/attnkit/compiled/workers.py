@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from attnkit.compiled.memory import Memory
 from attnkit.compiled.packed_layers import PackedLayers
-from attnkit.kernels.layout import Buffers
-from attnkit.kernels.native import Library, Loops, load_loops
+from attnkit.kernels.native import Library, Loops, PreparedArgument, load_loops
 
 Job = Callable[[int], None]  #: takes the number of its thread
 
@@ -126,16 +125,16 @@ class Workers:
         self.n_threads, self._threads = n_threads, Threads(n_threads)
         self.lock = threading.Lock()  # of the working memory: one call at a time
         self._made = (0, 0)
-        self._memories: list[tuple[Memory, Buffers]] = []
+        self._memories: list[tuple[Memory, PreparedArgument]] = []
 
-    def buffers(self, n_rows: int, n_positions: int) -> list[Buffers]:
+    def buffers(self, n_rows: int, n_positions: int) -> list[PreparedArgument]:
         """Return each thread's buffers, for so many rows at a time or more."""
         if n_rows > self._made[0] or n_positions > self._made[1]:
             self._made = max(n_rows, self._made[0]), -(-max(n_positions, self._made[1]) // 64) * 64
             self._memories.clear()  # the old ones are given up first
         while len(self._memories) < self.n_threads:
             memory = Memory()
-            self._memories.append((memory, memory.buffers(self._packed, *self._made)))
+            self._memories.append((memory, PreparedArgument(memory.buffers(self._packed, *self._made))))
         return [buffers for _, buffers in self._memories]
 
     def ranges(self, sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -61,19 +61,44 @@ class Library:
             self._addresses = {name: self._engine.get_function_address(symbol) for name, symbol in functions.items()}
         if not all(self._addresses.values()):
             raise ValueError("a function is missing")
+        self._functions: dict[str, Callable[..., int]] = {}
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function that returns nothing. The GIL is released meanwhile."""
+        """Call a function that returns nothing. The GIL is released meanwhile.
+
+        Arguments are tuples of arrays and numbers, or ``PreparedArgument`` ones.
+        """
         parts: list[Any] = []
         for argument in arguments:
-            _flatten(argument, parts)
+            if isinstance(argument, PreparedArgument):
+                parts += argument.parts
+            else:
+                _flatten(argument, parts)
         # Of numba's calling convention: where a result and an exception would go.
         result, failure = ctypes.c_void_p(), ctypes.c_void_p()
-        types = [type(part) for part in parts]
-        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *types)(self._addresses[name])
-        status = function(ctypes.addressof(result), ctypes.addressof(failure), *parts)
+        status = self._function(name, parts)(ctypes.addressof(result), ctypes.addressof(failure), *parts)
         if status not in (0, -2):  # -2: the result is None
             raise SystemError(f"compiled function {name} ended with status {status}")
+
+    def _function(self, name: str, parts: Sequence[Any]) -> Callable[..., int]:
+        """Return a function of these parts; making one takes longer than a step."""
+        if name not in self._functions:
+            types = [type(part) for part in parts]
+            kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *types)
+            self._functions[name] = kind(self._addresses[name])
+        return self._functions[name]
+
+
+class PreparedArgument:
+    """An argument of many calls, in the parts that compiled functions take.
+
+    Hundreds of parts take longer to make than a step of the search. Its arrays must stay where they are.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.parts: list[Any] = []
+        _flatten(value, self.parts)
 
 
 def _flatten(value: Any, parts: list[Any]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 from attnkit.decoding.stopping import StopFlags
 from attnkit.errors import AttnkitError
+from attnkit.runtime.scheduling import schedule_computing
 from attnkit.serving.limits import Limits, RefusedError, busy
 
 
@@ -33,7 +33,6 @@ class Worker(NamedTuple):
 SURE = 0.7  #: part of the longest wait up to which requests are taken: the speed is estimated
 FEW = 8  #: lines for a thread that may always wait, and that a batch may have: of fewer, each would cost more
 PARTS = 4  #: into which a batch divides the longest wait, at least
-NICER = 5  #: by how much threads of a model give way to that of requests (Linux)
 Compute = Callable[[list[Any], Any, Worker, StopFlags], Sequence[Any]]
 """Function from items and options to results, one each. A flag that is set ends the search of its item."""
 
@@ -123,7 +122,7 @@ class Batcher:
         self._is_closed = False
         self._n_waiting = 0
         self._n_characters = 0  #: of the items that wait
-        self._n_free = 0  #: threads without a batch
+        self._n_free = n_threads  #: without a batch
         self._running: list[_Running] = []
         self._pace = _Pace()
         self._threads = [
@@ -248,7 +247,6 @@ class Batcher:
     def _take(self, number: int) -> tuple[list[tuple[_Waiting, int, Any]], Worker]:
         """Wait for items; return a batch with equal options, empty when closed."""
         with self._changed:
-            self._n_free += 1
             while True:
                 self._refuse_late()
                 if self._waiting:
@@ -283,9 +281,7 @@ class Batcher:
         self._waiting = deque(request for request in self._waiting if request.items)
 
     def _serve(self, number: int) -> None:
-        # Requests are read and refused at once, however busy the model is; threads that it starts inherit this.
-        with suppress(OSError, AttributeError):  # not on every system
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + NICER)
+        schedule_computing()  # requests are read and refused at once, however busy the model is
         while True:
             batch, worker = self._take(number)
             if not batch:
@@ -293,6 +289,7 @@ class Batcher:
             began = time.monotonic()
             self._compute(batch, worker)
             with self._changed:
+                self._n_free += 1
                 self.counts.seconds += time.monotonic() - began
                 self.counts.n_lines += len(batch)
                 self.counts.n_batches += 1

@@ -14,6 +14,7 @@ from uuid import uuid4
 from attnkit.errors import DataError
 from attnkit.formats.documents import with_language
 from attnkit.library.translations import Translation
+from attnkit.runtime.scheduling import schedule_computing
 from attnkit.serving import schemas
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.serving.models import UNKNOWN, Models, ServedModel
@@ -349,7 +350,7 @@ async def _in_thread(pieces: Iterator[str]) -> AsyncGenerator[dict[str, Any], No
 
     It has a thread of its own: those of a pool could all wait for the model that one of them is to take pieces from.
     """
-    loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1)
+    loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, initializer=schedule_computing)
     try:
         while (piece := await loop.run_in_executor(thread, next, pieces, None)) is not None:
             yield {"text": piece}

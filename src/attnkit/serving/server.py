@@ -6,6 +6,7 @@ import asyncio
 import select
 import signal
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from attnkit.errors import SystemFailure
+from attnkit.runtime.scheduling import schedule_answering, schedule_computing
 from attnkit.serving.app import Service, refusal
 from attnkit.serving.limits import RefusedError
 
@@ -244,6 +246,8 @@ async def _serve(
 ) -> None:
     server = Server(config)
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(initializer=schedule_computing))  # it loads models
+    schedule_answering()
 
     def close() -> None:
         server.should_exit = True

@@ -102,6 +102,7 @@ class TranslationPipeline:
         self.replacer: UnknownReplacer | None = None
         """Replaces unknown words, if set; requires recorded attention (``record``)."""
         self._tag: list[int] | None = None
+        self._configured: tuple[object, SearchConfig] | None = None  # options of the last call, with its settings
         if len(runs[0].config.data.target_languages) < 2:
             self.set_target_language(None)
         self.progress: Callable[[int], None] = lambda n_lines: None
@@ -177,6 +178,9 @@ class TranslationPipeline:
             UsageError: an unknown setting, an invalid value, settings that exclude each other, or a length that exceeds
                 the model's positions.
         """
+        key = [(name, type(value), value) for name, value in options.items()]
+        if self._configured is not None and self._configured[0] == key:
+            return self._configured[1]
         check_search_options(options)
         config = validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
         if not config.sampling and "seed" in options:
@@ -186,6 +190,7 @@ class TranslationPipeline:
         if self.longest is not None and lengths[name] > self.longest:
             what = f"{name} needs {lengths[name]:,} positions, EOS included; the model has {self.longest:,}"
             raise UsageError(what, where=name, help=f"use at most {self.longest - (name == 'min_length')}")
+        self._configured = key, config
         return config
 
     def stream(
