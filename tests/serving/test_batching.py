@@ -12,7 +12,7 @@ import pytest
 
 from attnkit.decoding.stopping import StopFlags
 from attnkit.errors import DataError
-from attnkit.serving.batching import Batcher, Worker
+from attnkit.serving.batching import Batcher, OnDone, Worker
 from attnkit.serving.limits import Limits, RefusedError
 
 
@@ -25,7 +25,9 @@ class Recorder:
         self.gate.set()
         self.begun = threading.Event()
 
-    def __call__(self, items: list[int], options: Any, worker: Worker, stops: StopFlags) -> Sequence[int]:
+    def __call__(
+        self, items: list[int], options: Any, worker: Worker, stops: StopFlags, on_done: OnDone
+    ) -> Sequence[int]:
         self.batches.append((list(items), options))
         self.begun.set()
         self.gate.wait(20)
@@ -160,7 +162,7 @@ def test_a_full_queue_refuses_at_once_and_says_for_how_long() -> None:
 def test_a_queue_is_full_of_few_long_texts_as_well() -> None:
     begun, gate = threading.Event(), threading.Event()
 
-    def compute(items: list[Any], options: Any, worker: Worker, stops: StopFlags) -> Sequence[Any]:
+    def compute(items: list[Any], options: Any, worker: Worker, stops: StopFlags, on_done: OnDone) -> Sequence[Any]:
         begun.set()
         gate.wait(20)
         return items
@@ -240,7 +242,7 @@ def test_free_threads_share_what_waits() -> None:
     together = threading.Barrier(2)
     taken: list[tuple[list[int], Worker]] = []
 
-    def compute(items: list[int], options: Any, worker: Worker, stops: StopFlags) -> Sequence[int]:
+    def compute(items: list[int], options: Any, worker: Worker, stops: StopFlags, on_done: OnDone) -> Sequence[int]:
         taken.append((items, worker))
         together.wait(20)  # breaks if the other thread has nothing to do
         return [item * 10 for item in items]
@@ -260,7 +262,7 @@ def test_of_few_lines_a_busy_thread_gets_its_part() -> None:
     taken: list[list[int]] = []
     gate, busy = threading.Event(), threading.Event()
 
-    def compute(items: list[int], options: Any, worker: Worker, stops: StopFlags) -> Sequence[int]:
+    def compute(items: list[int], options: Any, worker: Worker, stops: StopFlags, on_done: OnDone) -> Sequence[int]:
         taken.append(items)
         if items == [0]:
             busy.set()
@@ -285,7 +287,7 @@ def test_of_few_lines_a_busy_thread_gets_its_part() -> None:
 def test_a_batch_may_use_threads_that_would_be_free() -> None:
     seen: list[Worker] = []
 
-    def compute(items: list[int], options: Any, worker: Worker, stops: StopFlags) -> Sequence[int]:
+    def compute(items: list[int], options: Any, worker: Worker, stops: StopFlags, on_done: OnDone) -> Sequence[int]:
         seen.append(worker)
         return items
 
@@ -302,7 +304,9 @@ class Endless:
     def __init__(self) -> None:
         self.begun = threading.Event()
 
-    def __call__(self, items: list[int], options: Any, worker: Worker, stops: StopFlags) -> Sequence[int]:
+    def __call__(
+        self, items: list[int], options: Any, worker: Worker, stops: StopFlags, on_done: OnDone
+    ) -> Sequence[int]:
         flags = stops.check(range(len(items)))
         self.begun.set()
         end = time.monotonic() + 20
@@ -368,3 +372,36 @@ def test_a_queue_that_is_stopped_answers_all_and_ends() -> None:
     asyncio.run(run())
     batcher.join(20)
     assert not any(thread.is_alive() for thread in batcher._threads)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_result_is_handed_on_before_its_batch_ends(fails: bool) -> None:
+    """And once: neither again at the end, nor computed again when the rest of the batch fails."""
+    recorder, ended, batches = Recorder(), threading.Event(), list[list[int]]()
+
+    def compute(items: list[int], options: Any, worker: Worker, stops: StopFlags, on_done: OnDone) -> Sequence[int]:
+        if items == [0]:
+            return recorder(items, options, worker, stops, on_done)
+        batches.append(items)
+        for number, result in ((0, 20), (0, 21), (1, 31)):
+            on_done(number, result)
+        assert ended.wait(20)
+        if fails:
+            raise ZeroDivisionError
+        return [item * 10 for item in items]
+
+    batcher = Batcher(compute, Limits())
+
+    async def run() -> Any:
+        first = await behind_a_closed_gate(recorder, batcher)
+        early, late = (asyncio.create_task(batcher.submit(items)) for items in ([2], [3, 4, 5]))
+        await asyncio.sleep(0)
+        recorder.gate.set()
+        assert await first == [0] and await early == [20]
+        assert not late.done() and not ended.is_set()
+        ended.set()
+        return (await asyncio.gather(late, return_exceptions=True))[0]
+
+    found = asyncio.run(run())
+    assert batches == [[2, 3, 4, 5]]
+    assert isinstance(found, RefusedError) and found.status == 500 if fails else found == [31, 40, 50]

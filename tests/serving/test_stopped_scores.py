@@ -122,11 +122,13 @@ def test_slices_have_similar_lengths_and_keep_the_order(monkeypatch: pytest.Monk
         slices.append([len(item) for item in own])
         return slices[-1]
 
-    assert compute_in_slices(compute, items, StopFlags(7)) == [len(item) for item in items]
+    told = list[tuple[int, int]]()
+    assert compute_in_slices(compute, items, StopFlags(7), lambda *one: told.append(one)) == list(map(len, items))
     assert slices == [[1, 2, 3, 3], [4], [9], [30]]
+    assert told == [(2, 1), (4, 2), (0, 3), (6, 3), (3, 4), (5, 9), (1, 30)], "slice by slice"
     flags = StopFlags(7)
     flags.set(1)
-    assert compute_in_slices(compute, items, flags)[1] is None and [30] not in slices[4:]
+    assert compute_in_slices(compute, items, flags, lambda *one: None)[1] is None and [30] not in slices[4:]
 
 
 def test_the_end_of_the_time_of_a_prediction_is_told(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:

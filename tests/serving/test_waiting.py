@@ -14,7 +14,7 @@ import pytest
 from attnkit.decoding.stopping import StopFlags
 from attnkit.errors import DataError
 from attnkit.serving import batching
-from attnkit.serving.batching import Batcher, Worker
+from attnkit.serving.batching import Batcher, OnDone, Worker
 from attnkit.serving.limits import Limits, RefusedError
 
 A_CHARACTER = 0.0001  # seconds that the model takes
@@ -39,7 +39,9 @@ class Simulation:
         self.loop = asyncio.new_event_loop()
         self.batcher = Batcher(self.compute, limits)
 
-    def compute(self, items: list[str], options: Any, worker: Worker, stops: StopFlags) -> Sequence[str]:
+    def compute(
+        self, items: list[str], options: Any, worker: Worker, stops: StopFlags, on_done: OnDone
+    ) -> Sequence[str]:
         self.sizes.append(len(items))
         seconds = (self.a_batch + A_CHARACTER * sum(map(len, items))) / self.speed
         end = self.clock + seconds
@@ -132,9 +134,9 @@ def test_a_model_that_becomes_slow_refuses_those_that_have_waited_too_long(monke
     model = Simulation(monkeypatch, limits, arriving(0.9 * CAPACITY, 6.0))
     fast = model.compute
 
-    def compute(items: list[str], options: Any, worker: Worker, stops: StopFlags) -> Sequence[str]:
+    def compute(items: list[str], options: Any, worker: Worker, stops: StopFlags, on_done: OnDone) -> Sequence[str]:
         model.speed = 1.0 if model.clock < 3 else 0.01
-        return fast(items, options, worker, stops)
+        return fast(items, options, worker, stops, on_done)
 
     model.batcher.compute = compute
     model.run()
@@ -152,10 +154,10 @@ def test_batches_that_fail_say_nothing_of_the_speed(monkeypatch: pytest.MonkeyPa
     failing = Simulation(monkeypatch, Limits(max_wait=1.0), [(0.0, "x" * 1000), (1.0, "y" * 2000)])
     compute = failing.compute
 
-    def fail(items: list[str], options: Any, worker: Worker, stops: StopFlags) -> Sequence[str]:
+    def fail(items: list[str], options: Any, worker: Worker, stops: StopFlags, on_done: OnDone) -> Sequence[str]:
         if items[0][0] == "y":
             raise DataError("not this one")
-        return compute(items, options, worker, stops)
+        return compute(items, options, worker, stops, on_done)
 
     failing.batcher.compute = fail
     with pytest.raises(DataError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from test_compiled_generator import SMALL, compile_gpt, make_gpt
 from test_compiled_search import BASE, compile_model, make_model
 
+from attnkit.compiled.workers import Watch
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import NOTHING
 from attnkit.decoding.stopping import StopFlags
@@ -64,6 +66,38 @@ def test_sentences_are_reported_as_they_are_done(beam_size: int, n_threads: int)
     most = [LONG if i in endless else 20 for i in range(60)]
     engine(n_threads).search(sources, most, settings, flags.check(range(60)), note)
     assert counts[0] == 0 and 58 in counts and counts == sorted(counts)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_results_are_handed_on_while_others_are_searched(
+    beam_size: int, n_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the main thread, too, which has a watch for it; each once, as it is at the end."""
+    monkeypatch.setattr(Watch, "SECONDS", 0.005)
+    settings = SearchConfig(beam_size=beam_size, num_hypotheses=min(2, beam_size), min_length=LONG - 1)
+    sources = [[3 + (i * j) % 60 for j in range(1, 5 + i % 7)] for i in range(60)]
+    endless = (0, 30)  # fewer than a thread works on
+    most, searcher = [LONG if i in endless else 20 for i in range(60)], engine(n_threads)
+
+    def search() -> tuple[Any, dict[int, Any]]:
+        flags, told = StopFlags(60), dict[int, Any]()
+
+        def report(number: int, hypotheses: Any) -> None:
+            assert number not in told
+            told[number] = hypotheses
+            if len(told) == 58:  # all that end by themselves: nothing else ends this search
+                flags.set_all()
+
+        return searcher.search(sources, most, settings, flags.check(range(60)), report=report), told
+
+    with ThreadPoolExecutor(1) as thread:
+        for found, told in (search(), thread.submit(search).result()):
+            assert sorted(told) == [i for i in range(60) if i not in endless]
+            # Their flags are set while they are done: they have no words at the end.
+            assert [found[i] for i in endless] == [[NOTHING]] * 2
+            expected = searcher.search(sources, [20] * 60, settings)
+            assert all(str(told[i]) == str(expected[i]) for i in told), "NaN scores are equal, too"
 
 
 def test_segments_of_earlier_windows_count() -> None:

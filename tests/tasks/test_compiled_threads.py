@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,3 +111,32 @@ def test_a_search_of_another_thread_is_the_same_and_stops(trained: Path, monkeyp
     translator.set_stops(None)
     assert found == [*expected, "stopped"] and handed_over == []
     assert [one.text for one in translator.translate(lines)] == expected and len(handed_over) > 0
+
+
+@pytest.mark.filterwarnings("ignore:this run was not trained to read terms:UserWarning")
+def test_lines_of_a_translator_are_handed_on_when_all_of_their_sentences_are_done(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the texts, scores and signs of the result. Which sentences are done early is drawn here."""
+    search = compiled_search.CompiledSearch.search
+
+    def reporting(self: Any, *given: Any) -> Any:
+        *given, report = given
+        found = search(self, *given)
+        for number in random.Random(1).sample(range(len(found)), len(found) * 3 // 4) if report is not None else ():
+            report(number, found[number])
+        return found
+
+    monkeypatch.setattr(compiled_search.CompiledSearch, "search", reporting)
+    translator = attnkit.Translator.load(trained, device="cpu", threads=1, split="sentences")
+    lines = [" ".join(str((7 * i * k) % 60) for k in range(1, 9)) + "." + f" A {i} 2 3." * (i % 3) for i in range(60)]
+    lines[7] = ""
+    told, texts = dict[int, Any](), dict[int, list[str]]()
+    found = translator.translate(lines, on_done=told.__setitem__, beam_size=4, num_hypotheses=2, quiet=True)
+    assert 20 < len(told) < 59 and len({i % 3 for i in told}) == 3 and all(found[i] == told[i] for i in told)
+    found_texts = translator.translate_texts(lines, on_done=texts.__setitem__, beam_size=3)
+    assert texts.keys() == told.keys() and all(found_texts[i] == texts[i] for i in texts) and 7 not in told
+    told.clear()
+    translator.translate(lines[:9], quiet=True)
+    translator.translate(lines[:9], glossary={"2": "zwei"}, on_done=told.__setitem__, quiet=True)
+    assert told == {}, "lines with terms may be searched again"

@@ -6,9 +6,8 @@ size of every buffer.
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +15,10 @@ from numpy.typing import NDArray
 
 from attnkit.compiled.memory import Memory
 from attnkit.compiled.packed_layers import MAX_HEAD, PackedLayers
+from attnkit.compiled.running_search import Report, Reports, StopWatch, hypotheses_of
 from attnkit.compiled.workers import WATCH, Threads, receives_signals
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.hypothesis import NOTHING, Hypothesis, differences
+from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.decoding.stopping import StopCheck
 from attnkit.kernels import layout
 from attnkit.kernels.jit import is_available
@@ -109,6 +109,7 @@ class CompiledSearch:
         search: SearchConfig,
         stops: StopCheck | None = None,
         progress: Callable[[int], None] = lambda n_done: None,
+        report: Report | None = None,
     ) -> list[list[Hypothesis]]:
         """Return ``num_hypotheses`` or fewer translations of each sentence, best first.
 
@@ -118,6 +119,8 @@ class CompiledSearch:
             stops: says which sentences are to end; those have no words.
             progress: receives the number of sentences done, again and again; the caller's thread calls it. Beside the
                 main thread it learns the end alone of a few sentences.
+            report: receives sentences soon after they are done, while others are searched, in any order and perhaps in
+                another thread; not those that end last, nor those that are stopped.
 
         Raises:
             ValueError: a setting that the loops do not have, an id outside of the vocabulary, or a length that is not
@@ -131,10 +134,15 @@ class CompiledSearch:
             return []
         own = self._sources(sources, limits)
         with self._lock:
-            return self._search(own, search, stops, progress)
+            return self._search(own, search, stops, progress, report)
 
     def _search(
-        self, own: Sentences, search: SearchConfig, stops: StopCheck | None, progress: Callable[[int], None]
+        self,
+        own: Sentences,
+        search: SearchConfig,
+        stops: StopCheck | None,
+        progress: Callable[[int], None],
+        report: Report | None,
     ) -> list[list[Hypothesis]]:
         """Search with the workspaces of this object, which the caller has locked."""
         n_tokens = np.diff(own.begins)
@@ -152,25 +160,29 @@ class CompiledSearch:
             self._library.call(name, sized.prepared, own, settings, self._spaces[i].work, results, shared)
 
         limits = own.limits.copy()
-        stop_watch = None if stops is None else _StopWatch(stops, own.limits, results.lengths, shared)
+        stop_watch = None if stops is None else StopWatch(stops, own.limits, results.lengths, shared)
+        reports = None if report is None else Reports(report, results, own, limits, search)
 
-        def look() -> None:
+        def watch() -> None:
             if stop_watch is not None:
                 stop_watch.look()
+            if reports is not None:
+                reports.look()
+
+        def look() -> None:
+            watch()
             # The loops give each sentence its lengths when it is done: nothing is counted twice, in any order.
             progress(int(np.count_nonzero(results.lengths[:, 0] >= 0)))
 
         look()  # what is stopped already is not begun
         if n_threads == 1 and len(n_tokens) <= FEW_SENTENCES and not receives_signals():
-            with WATCH.calling(None if stop_watch is None else stop_watch.look):
+            with WATCH.calling(None if stop_watch is None and reports is None else watch):
                 run(0)
             look()
         else:
             self._threads.run(run, n_threads, shared, look)
         results.lengths[own.limits != limits] = -1
-        if not (search.scores or search.token_scores) and search.beam_size == 1:
-            results.log_probs.fill(math.nan)
-        return list(_hypotheses(results, own._replace(limits=limits), search))
+        return list(hypotheses_of(results, own._replace(limits=limits), search))
 
     def _sources(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Sentences:
         """Return checked sentences, with EOS where the model encodes them."""
@@ -236,32 +248,6 @@ class CompiledSearch:
         while len(self._spaces) < n_threads:
             self._spaces.append(_Workspace(self.packed, settings))
         return settings
-
-
-class _StopWatch:
-    """Ends sentences of a running search.
-
-    Loops need no flags for it: they read limits and the shared flag at each step. A limit
-    may only fall: results were given room for the first one.
-    """
-
-    def __init__(
-        self,
-        stops: StopCheck,
-        limits: NDArray[np.int64],  # (n,), those that the loops read
-        lengths: NDArray[np.int64],  # (n, n_results), of the results; -1 until a sentence is done
-        shared: NDArray[np.int64],
-    ) -> None:
-        self._stops, self._limits, self._lengths, self._shared = stops, limits, lengths, shared
-
-    def look(self) -> None:
-        """Make the next step the last one of stopped sentences."""
-        stopped = self._stops()  # (n,)
-        if stopped.any():
-            self._limits[stopped] = 0
-            # What has not begun would be encoded first: with nothing else to do, all ends at once.
-            if bool((stopped | (self._lengths[:, 0] >= 0)).all()):
-                self._shared[layout.STOP] = 1
 
 
 def _kept_bytes(packed: PackedLayers) -> int:
@@ -349,21 +335,3 @@ def _results(limits: NDArray[np.int64], n_results: int) -> Results:
     lengths[:] = -1
     ids, scores = np.zeros(begins[-1], np.int32), np.zeros(begins[-1], np.float32)
     return Results(ids, scores, begins[:-1].copy(), lengths, np.zeros((n, n_results)), steps, finished)
-
-
-def _hypotheses(results: Results, sentences: Sentences, search: SearchConfig) -> Iterator[list[Hypothesis]]:
-    """Yield the hypotheses of each sentence."""
-    # Lists: taking single items of arrays would take as long as a tenth of the search.
-    columns = (results.begins, sentences.limits, results.lengths, results.log_probs, results.steps, results.finished)
-    for begin, limit, *of_ranks in zip(*(column.tolist() for column in columns), strict=True):
-        found = []
-        for rank, (n, log_prob, n_steps, finished) in enumerate(zip(*of_ranks, strict=True)):
-            if n >= 0:
-                first = begin + rank * limit
-                ids = results.ids[first : first + n].tolist()
-                score = log_prob / n_steps**search.length_penalty
-                sums = results.token_scores[first : first + n_steps] if search.token_scores else None
-                own = None if sums is None else differences(sums)
-                found.append(Hypothesis(ids, score, log_prob, None, bool(finished), own))
-        # Only a model whose numbers are not finite leaves a sentence without any.
-        yield found or [NOTHING]

@@ -31,7 +31,7 @@ def receives_signals() -> bool:
 class Watch:
     """One thread of the process that calls functions repeatedly, unless they raise."""
 
-    SECONDS = 0.05
+    SECONDS = 0.02
 
     def __init__(self) -> None:
         self._lock = threading.Condition()

@@ -56,6 +56,8 @@ class SearchJob:
 
     Called again and again while many batches are searched together.
     """
+    report: Callable[[LineSegment, list[Hypothesis]], None] | None = None
+    """Receives segments soon after they are done, from whole searches in compiled loops; see ``CompiledSearch``."""
 
     def check(self, parts: Sequence[LineSegment]) -> StopCheck | None:
         """Return the function that says which segments are to end; None: none."""
@@ -108,9 +110,10 @@ class WholeSearch:
         parts = list(chain.from_iterable(rows))
         config = job.config
         limits = [max(config.limit(len(part.ids) + 1), config.min_length + 1) for part in parts]
-        found = iter(
-            self._searcher.search([part.ids for part in parts], limits, config, job.check(parts), job.progress)
-        )
+        given = [part.ids for part in parts], limits, config, job.check(parts), job.progress
+        report = job.report
+        tell = None if report is None else lambda number, hypotheses: report(parts[number], hypotheses)
+        found = iter(self._searcher.search(*given, tell))
         for row in rows:
             yield [next(found) for _ in row]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from attnkit.config.arguments import Count, checked
 from attnkit.decoding.config import SearchArguments
@@ -34,12 +35,14 @@ from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.score import PairScore, score_pairs
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
+from attnkit.tasks.translation.translated_line import TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.glossary import Glossary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+T = TypeVar("T")
 GlossaryTerms = Mapping[str, str | Sequence[str]]
 
 
@@ -169,6 +172,7 @@ class Translator:
         glossary: GlossaryTerms | None = None,
         tgt_lang: str | None = None,
         quiet: bool = False,
+        on_done: Callable[[int, Translation], None] | None = None,
         **options: Unpack[SearchArguments],
     ) -> list[Translation]:
         """Translate lines; a blank line stays blank.
@@ -181,6 +185,8 @@ class Translator:
             glossary: translations of terms, several forms or one; an empty one keeps the term as it is.
             tgt_lang: target language of a run with several; None: that of ``load``.
             quiet: whether to show no progress.
+            on_done: receives the number of a line, from 0, and its translation soon after it is done, while others are
+                searched in compiled loops: in any order, in another thread, and not those that end last.
             options: see ``SearchArguments``, e.g. ``beam_size=1``.
 
         Raises:
@@ -196,16 +202,35 @@ class Translator:
         with call_progress(quiet) as status:
             follow = follow_lines(status, n_lines=len(texts))
             follow(0)
-            for translation in self._translate(texts, prefixes, attention, options):
-                done.append(translation)
-                follow(len(done))
+            with self._reporting(on_done, lambda line: as_translation(line, attention)):
+                for translation in self._translate(texts, prefixes, attention, options):
+                    done.append(translation)
+                    follow(len(done))
         return done
 
+    @contextmanager
+    def _reporting(
+        self, on_done: Callable[[int, T], None] | None, made_of: Callable[[TranslatedLine], T]
+    ) -> Iterator[None]:
+        """Hand on what is made of lines, soon after they are done, while the block runs."""
+        if on_done is not None:
+            self._pipeline.report = lambda number, line: on_done(number, made_of(line))
+        try:
+            yield
+        finally:
+            self._pipeline.report = None
+
     @checked
-    def translate_texts(self, lines: Sequence[str], **options: Unpack[SearchArguments]) -> list[list[str]]:
+    def translate_texts(
+        self,
+        lines: Sequence[str],
+        *,
+        on_done: Callable[[int, list[str]], None] | None = None,
+        **options: Unpack[SearchArguments],
+    ) -> list[list[str]]:
         """Return the texts of translations alone, the best of each line first.
 
-        They are those of ``translate``, without the time that tokens, scores and signs take.
+        They are those of ``translate``, without the time that tokens, scores and signs take; ``on_done`` as there.
 
         Raises:
             UsageError: an invalid option.
@@ -213,8 +238,8 @@ class Translator:
         self._set((), None)
         config = self._pipeline.configure({"scores": False, **options})
         record = config.coverage_penalty != 0 or self._pipeline.replacer is not None
-        found = self._pipeline.stream(single_lines(lines), config, record=record)
-        return [[one.text for one in line.outputs] for line in found]
+        with self._reporting(on_done, texts_of):
+            return list(map(texts_of, self._pipeline.stream(single_lines(lines), config, record=record)))
 
     @checked
     def translate_stream(
@@ -323,6 +348,11 @@ class Translator:
         pairs = (pair for both in sides for pair in zip(*both, strict=True))
         run, tag, stops = self._pipeline.runs[0], self._pipeline.tag, self._pipeline.stops
         return score_pairs(run, scorer, device, pairs, tag=tag, stops=stops)
+
+
+def texts_of(line: TranslatedLine) -> list[str]:
+    """Return the texts of a line's translations, best first."""
+    return [one.text for one in line.outputs]
 
 
 def _check_attention(pipeline: TranslationPipeline, name: str) -> None:

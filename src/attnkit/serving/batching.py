@@ -2,7 +2,8 @@
 
 A model has one thread or several. Each takes what waits whenever it is free, so that an idle model never waits for
 more; free threads share what waits. A batch has lines of equal options, in turn from each request: a long request does
-not keep a short one waiting. Each line's result is independent of its batch, as compiled loops promise.
+not keep a short one waiting. A result is handed on when it is there, before those of the others in its batch, which it
+does not depend on, as compiled loops promise.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from attnkit.decoding.stopping import StopFlags
@@ -33,7 +35,9 @@ class Worker(NamedTuple):
 SURE = 0.7  #: part of the longest wait up to which requests are taken: the speed is estimated
 FEW = 8  #: lines for a thread that may always wait, and that a batch may have: of fewer, each would cost more
 PARTS = 4  #: into which a batch divides the longest wait, at least
-Compute = Callable[[list[Any], Any, Worker, StopFlags], Sequence[Any]]
+OnDone = Callable[[int, Any], None]
+"""Function that receives the number of an item and its result before those of all others are there."""
+Compute = Callable[[list[Any], Any, Worker, StopFlags, OnDone], Sequence[Any]]
 """Function from items and options to results, one each. A flag that is set ends the search of its item."""
 
 
@@ -59,6 +63,7 @@ class _Running:
     stops: StopFlags
     n_characters: int
     began: float
+    told: set[int] = field(default_factory=set)  #: items whose results their requests have
 
 
 class _Pace:
@@ -304,27 +309,37 @@ class Batcher:
             items, requests = [item for _, _, item in batch], [request for request, _, _ in batch]
             running = _Running(requests, StopFlags(len(batch)), count_characters(items), time.monotonic())
             self._running.append(running)
+        on_done = partial(self._give, running, batch)
         try:
-            found = self.compute(items, batch[0][0].options, worker, running.stops)
+            found = self.compute(items, batch[0][0].options, worker, running.stops, on_done)
         except BaseException as error:  # whatever it is, it must not end the thread
             self._end(running)
-            requests = list(dict.fromkeys(requests))
+            left = [entry for number, entry in enumerate(batch) if number not in running.told]
+            requests = list(dict.fromkeys(request for request, _, _ in left))
             if len(requests) == 1:
                 _settle(requests[0], error=error)
                 return
             for request in requests:
-                self._compute([entry for entry in batch if entry[0] is request], worker)
+                self._compute([entry for entry in left if entry[0] is request], worker)
             return
         self._end(running)
-        with self._changed:  # a request may have items in several threads
+        with self._changed:
             if not any(request.is_dropped for request in requests):  # those are ended early
                 self._pace.add(time.monotonic() - running.began, len(requests), running.n_characters)
-            for (request, place, _), result in zip(batch, found, strict=True):
-                request.results[place] = result
-                request.n_left -= 1
-            # Of a dropped one, parts of texts are left.
-            complete = [one for one in dict.fromkeys(requests) if not one.n_left and not one.is_dropped]
-        for request in complete:
+        for number, result in enumerate(found):
+            on_done(number, result)
+
+    def _give(self, running: _Running, batch: Sequence[tuple[_Waiting, int, Any]], number: int, result: object) -> None:
+        """Give the result of an item to its request, once; answer that when it has all."""
+        request, place, _ = batch[number]
+        with self._changed:  # a request may have items in several threads
+            if number in running.told:
+                return
+            running.told.add(number)
+            request.results[place] = result
+            request.n_left -= 1
+            is_complete = not request.n_left and not request.is_dropped  # of a dropped one, parts of texts are left
+        if is_complete:
             _settle(request)
 
     def _end(self, running: _Running) -> None:

@@ -23,7 +23,7 @@ from attnkit.kernels.simd.targets import Precision
 from attnkit.library.loading import load
 from attnkit.library.translation import Translator
 from attnkit.quality.language_names import is_language_code
-from attnkit.serving.batching import Batcher, Worker, count_characters
+from attnkit.serving.batching import Batcher, OnDone, Worker, count_characters
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.text.sources import language_of
 
@@ -111,7 +111,9 @@ class ServedModel:
         """Name by which requests select the model."""
         return self.spec.name
 
-    def _compute(self, items: list[Any], what: Batched, worker: Worker, stops: StopFlags) -> Sequence[Any]:
+    def _compute(
+        self, items: list[Any], what: Batched, worker: Worker, stops: StopFlags, on_done: OnDone
+    ) -> Sequence[Any]:
         """Call the model for the items of a batch, which have equal options."""
         model = self._replicas[worker.number]
         if isinstance(model, Translator):
@@ -127,12 +129,12 @@ class ServedModel:
             return [WHOLE[call](model, item, given)]
         if call in STOPPING_CALLS:
             model.set_stops(stops)
-            return STOPPING_CALLS[call](model, items, given)
+            return STOPPING_CALLS[call](model, items, given, on_done)
         if call in SIMPLE_CALLS:
             compute, size = SIMPLE_CALLS[call]
-            return compute_in_slices(lambda own: compute(model, own, given), items, stops, size)
+            return compute_in_slices(lambda own: compute(model, own, given), items, stops, on_done, size)
         method: Callable[..., Sequence[Any]] = getattr(model, call)
-        return compute_in_slices(lambda own: method(*_columns(own), **given), items, stops)
+        return compute_in_slices(lambda own: method(*_columns(own), **given), items, stops, on_done)
 
     def reload(self) -> bool:
         """Load the newest best checkpoint; return whether there was one.
@@ -163,7 +165,11 @@ def _replicas(model: Any, n_threads: int) -> list[Any]:
 
 
 def compute_in_slices(
-    compute: Callable[[Sequence[Any]], Sequence[Any]], items: Sequence[Any], stops: StopFlags, size: int | None = None
+    compute: Callable[[Sequence[Any]], Sequence[Any]],
+    items: Sequence[Any],
+    stops: StopFlags,
+    on_done: OnDone,
+    size: int | None = None,
 ) -> list[Any]:
     """Return the result of each item, but None for those whose flag is set in time.
 
@@ -181,6 +187,7 @@ def compute_in_slices(
         if left := [place for place in places if not stopped[place]]:
             for place, result in zip(left, compute([items[place] for place in left]), strict=True):
                 found[place] = result
+                on_done(place, result)
     return found
 
 
@@ -189,11 +196,13 @@ def _columns(items: Sequence[Any]) -> list[list[Any]]:
     return [list(column) for column in zip(*items, strict=True)] if isinstance(items[0], tuple) else [list(items)]
 
 
-def _translate(model: Any, items: Sequence[tuple[str, str]], options: Mapping[str, Any]) -> Sequence[Any]:
+def _translate(
+    model: Any, items: Sequence[tuple[str, str]], options: Mapping[str, Any], on_done: OnDone | None = None
+) -> Sequence[Any]:
     """Translate lines with their prefixes."""
     prefixes = [prefix for _, prefix in items]
     found: Sequence[Any] = model.translate(
-        [text for text, _ in items], prefixes=prefixes if any(prefixes) else None, **options
+        [text for text, _ in items], prefixes=prefixes if any(prefixes) else None, on_done=on_done, **options
     )
     return found
 
@@ -211,10 +220,10 @@ SIMPLE_CALLS: dict[str, tuple[Callable[[Any, Sequence[Any], Mapping[str, Any]], 
     "similar": (lambda model, words, options: [model.most_similar(word, **options) for word in words], 1),
 }
 """Calls whose items are not texts, or that are not methods of a list, with the size of their slices."""
-STOPPING_CALLS: dict[str, Callable[[Any, Sequence[Any], Mapping[str, Any]], Sequence[Any]]] = {
+STOPPING_CALLS: dict[str, Callable[[Any, Sequence[Any], Mapping[str, Any], OnDone], Sequence[Any]]] = {
     "translate": _translate,
-    "translate_texts": lambda model, lines, options: model.translate_texts(lines, **options),
-    "score": lambda model, items, options: model.score(*_columns(items)),
+    "translate_texts": lambda model, lines, options, on_done: model.translate_texts(lines, on_done=on_done, **options),
+    "score": lambda model, items, options, on_done: model.score(*_columns(items)),
 }
 """Calls that end lines themselves when their flags are set."""
 

@@ -107,6 +107,8 @@ class TranslationPipeline:
             self.set_target_language(None)
         self.progress: Callable[[int], None] = lambda n_lines: None
         """Receives the number of lines translated so far, by ``translate_windows``."""
+        self.report: Callable[[int, TranslatedLine], None] | None = None
+        """Receives the number of a line and its translation, soon after it is done; see ``LineReports``."""
 
     def translate(self, lines: Sequence[str], **options: object) -> list[str]:
         """Translate lines; ``options`` are fields of ``SearchConfig`` (``beam_size=5``).
@@ -277,7 +279,17 @@ class TranslationPipeline:
             batches = make_batches([len(part.ids) for part in segments], batching)
             return search_parts(self.searcher, segments, batches, job, progress)
 
-        first = replace(job, joins=None)
+        signs = SourceSigns(lines, self.profile, self.src_tokenizer.normalize)
+
+        def join(i: int, members: list[LineSegment], found: Found) -> TranslatedLine:
+            return self.join(lines[i], members, found, job.config, partial(signs.of, i))
+
+        first, reports = replace(job, joins=None), None
+        if self.report is not None and not with_terms:
+            from attnkit.tasks.translation.line_reports import LineReports
+
+            reports = LineReports(flat, n_before, join, self.report)
+            first = replace(first, report=reports.add)
         results = search(flat, first, 0, n_free)
         if with_terms:
             from attnkit.tasks.translation.second_search import SecondSearch
@@ -287,9 +299,9 @@ class TranslationPipeline:
         remaining = iter(flat)
         parts = [[next(remaining) for _ in members] for members in parts]
         found = iter(results)
-        signs = SourceSigns(lines, self.profile, self.src_tokenizer.normalize)
-        for i, (line, members) in enumerate(zip(lines, parts, strict=True)):
-            yield self.join(line, members, [next(found) for _ in members], job.config, partial(signs.of, i))
+        for i, members in enumerate(parts):
+            own = [next(found) for _ in members]
+            yield (None if reports is None else reports.lines.get(i)) or join(i, members, own)
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
