@@ -6,8 +6,10 @@ size of every buffer.
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +17,9 @@ from numpy.typing import NDArray
 
 from attnkit.compiled.memory import Memory
 from attnkit.compiled.packed_layers import MAX_HEAD, PackedLayers
-from attnkit.compiled.running_search import Report, Reports, StopWatch, hypotheses_of
 from attnkit.compiled.workers import WATCH, Threads, receives_signals
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.hypothesis import Hypothesis
+from attnkit.decoding.hypothesis import NOTHING, Hypothesis, differences
 from attnkit.decoding.stopping import StopCheck
 from attnkit.kernels import layout
 from attnkit.kernels.jit import is_available
@@ -109,7 +110,7 @@ class CompiledSearch:
         search: SearchConfig,
         stops: StopCheck | None = None,
         progress: Callable[[int], None] = lambda n_done: None,
-        report: Report | None = None,
+        report: Callable[[int, list[Hypothesis]], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """Return ``num_hypotheses`` or fewer translations of each sentence, best first.
 
@@ -142,7 +143,7 @@ class CompiledSearch:
         search: SearchConfig,
         stops: StopCheck | None,
         progress: Callable[[int], None],
-        report: Report | None,
+        report: Callable[[int, list[Hypothesis]], None] | None,
     ) -> list[list[Hypothesis]]:
         """Search with the workspaces of this object, which the caller has locked."""
         n_tokens = np.diff(own.begins)
@@ -160,8 +161,13 @@ class CompiledSearch:
             self._library.call(name, sized.prepared, own, settings, self._spaces[i].work, results, shared)
 
         limits = own.limits.copy()
-        stop_watch = None if stops is None else StopWatch(stops, own.limits, results.lengths, shared)
-        reports = None if report is None else Reports(report, results, own, limits, search)
+        stop_watch = None if stops is None else _StopWatch(stops, own.limits, results.lengths, shared)
+        reports = None
+        if report is not None:
+            from attnkit.compiled.reports import Reports  # by a service
+
+            of_rows = partial(_hypotheses, results, own._replace(limits=limits), search)
+            reports = Reports(report, results.lengths, lambda: own.limits == limits, of_rows)
 
         def watch() -> None:
             if stop_watch is not None:
@@ -182,7 +188,7 @@ class CompiledSearch:
         else:
             self._threads.run(run, n_threads, shared, look)
         results.lengths[own.limits != limits] = -1
-        return list(hypotheses_of(results, own._replace(limits=limits), search))
+        return list(_hypotheses(results, own._replace(limits=limits), search))
 
     def _sources(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Sentences:
         """Return checked sentences, with EOS where the model encodes them."""
@@ -248,6 +254,32 @@ class CompiledSearch:
         while len(self._spaces) < n_threads:
             self._spaces.append(_Workspace(self.packed, settings))
         return settings
+
+
+class _StopWatch:
+    """Ends sentences of a running search.
+
+    Loops need no flags for it: they read limits and the shared flag at each step. A limit
+    may only fall: results were given room for the first one.
+    """
+
+    def __init__(
+        self,
+        stops: StopCheck,
+        limits: NDArray[np.int64],  # (n,), those that the loops read
+        lengths: NDArray[np.int64],  # (n, n_results), of the results; -1 until a sentence is done
+        shared: NDArray[np.int64],
+    ) -> None:
+        self._stops, self._limits, self._lengths, self._shared = stops, limits, lengths, shared
+
+    def look(self) -> None:
+        """Make the next step the last one of stopped sentences."""
+        stopped = self._stops()  # (n,)
+        if stopped.any():
+            self._limits[stopped] = 0
+            # What has not begun would be encoded first: with nothing else to do, all ends at once.
+            if bool((stopped | (self._lengths[:, 0] >= 0)).all()):
+                self._shared[layout.STOP] = 1
 
 
 def _kept_bytes(packed: PackedLayers) -> int:
@@ -335,3 +367,25 @@ def _results(limits: NDArray[np.int64], n_results: int) -> Results:
     lengths[:] = -1
     ids, scores = np.zeros(begins[-1], np.int32), np.zeros(begins[-1], np.float32)
     return Results(ids, scores, begins[:-1].copy(), lengths, np.zeros((n, n_results)), steps, finished)
+
+
+def _hypotheses(
+    results: Results, sentences: Sentences, search: SearchConfig, rows: NDArray[np.int64] | slice = slice(None)
+) -> Iterator[list[Hypothesis]]:
+    """Yield the hypotheses of each sentence, or of those in some rows."""
+    has_scores = search.scores or search.token_scores or search.beam_size > 1
+    # Lists: taking single items of arrays would take as long as a tenth of the search.
+    columns = (results.begins, sentences.limits, results.lengths, results.log_probs, results.steps, results.finished)
+    for begin, limit, *of_ranks in zip(*(column[rows].tolist() for column in columns), strict=True):
+        found = []
+        for rank, (n, log_prob, n_steps, finished) in enumerate(zip(*of_ranks, strict=True)):
+            if n >= 0:
+                first = begin + rank * limit
+                ids = results.ids[first : first + n].tolist()
+                log_prob = log_prob if has_scores else math.nan
+                score = log_prob / n_steps**search.length_penalty
+                sums = results.token_scores[first : first + n_steps] if search.token_scores else None
+                own = None if sums is None else differences(sums)
+                found.append(Hypothesis(ids, score, log_prob, None, bool(finished), own))
+        # Only a model whose numbers are not finite leaves a sentence without any.
+        yield found or [NOTHING]

@@ -1,8 +1,8 @@
 """How the system shares its processors among the threads of this process.
 
-Linux gives each thread slices of time (Stoica and Abdel-Wahab 1995, EEVDF; Linux 6.6). Since 6.12 a thread may choose
-its slices, from .1 to 100 ms: a thread that wakes takes the processor from one with longer slices. So threads that
-answer choose short ones, threads that compute long ones.
+Linux gives threads slices of time (EEVDF: Stoica and Abdel-Wahab 1995). Linux 6.12 and later let them set the length of
+these, .1 to 100 ms: a thread that wakes takes the processor from one with longer slices. So threads that answer set
+short ones, threads that compute long ones.
 """
 
 from __future__ import annotations
