@@ -88,6 +88,12 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         """Target languages of the training files, each once; none without ``directions``."""
         return tuple(dict.fromkeys(pair.target_language for pair in self.training_pairs if pair.direction))
 
+    @property
+    def source_languages(self) -> tuple[str, ...]:
+        """Source languages of all files, each once; none without ``directions``."""
+        pairs = [*self.training_pairs, *self.validation_pairs]
+        return tuple(dict.fromkeys(pair.source_language for pair in pairs if pair.direction))
+
     def sampling_weights(self, n_pairs: Sequence[int]) -> list[float] | None:
         """Return the passes per epoch over each of ``training_pairs``; None: one over all.
 

@@ -129,6 +129,7 @@ def compare(
     test: PairedTestName = "bootstrap",
     groups: bool = False,
     n_lines: Annotated[int, 0] = 0,
+    src_lang: str | None = None,
     tgt_lang: str | None = None,
     threads: Count | None = None,
 ) -> list[TestComparison]:
@@ -141,6 +142,7 @@ def compare(
         test: ``bootstrap`` (Koehn 2004) or ``randomization`` (Riezler and Maxwell 2005).
         groups: whether to score groups of lines as well, e.g. by length.
         n_lines: number of lines to return that differ most.
+        src_lang: source language of imported runs with language codes, e.g. ``eng_Latn``.
         tgt_lang: target language of runs with several, e.g. ``de``.
         threads: CPU threads; None: all.
 
@@ -150,11 +152,12 @@ def compare(
         DataError: a file is missing or empty, or line counts differ.
     """
     from attnkit.analysis.compare_translators import check_systems, compare_translators
+    from attnkit.tasks.translation.directions import Languages
 
     paths = [Path(system) for system in systems]
     files = check_systems(paths, [Path(src) for src, _ in tests if src is not None], [Path(tgt) for _, tgt in tests])
-    options: dict[str, Any] = {"test": test, "groups": groups, "n_lines": n_lines}
-    return list(compare_translators(paths, files, tgt_lang=tgt_lang, threads=threads, **options))
+    options: dict[str, Any] = {"test": test, "groups": groups, "n_lines": n_lines, "threads": threads}
+    return list(compare_translators(paths, files, languages=Languages(src_lang, tgt_lang), **options))
 
 
 @checked
@@ -179,6 +182,7 @@ def report(
     *runs: str | Path,
     tests: Sequence[tuple[str | Path, str | Path]] = (),
     texts: Sequence[str] = (),
+    src_lang: str | None = None,
     tgt_lang: str | None = None,
     threads: Count | None = None,
     quiet: bool = False,
@@ -189,6 +193,7 @@ def report(
         runs: run folders of any task, finished or not; test files are compared with the first.
         tests: source and target file of each test, for two translators or more.
         texts: lines whose attention is shown.
+        src_lang: source language of imported translators with language codes.
         tgt_lang: target language of translators with several, e.g. ``de``.
         threads: CPU threads; None: all.
         quiet: whether to show no progress.
@@ -201,8 +206,10 @@ def report(
     from attnkit.analysis.run_report import ReportRequest, build_report
     from attnkit.library.results import Report
     from attnkit.progress.calls import call_progress
+    from attnkit.tasks.translation.directions import Languages
 
-    request = ReportRequest([(Path(src), Path(tgt)) for src, tgt in tests], texts, tgt_lang, threads)
+    files = [(Path(src), Path(tgt)) for src, tgt in tests]
+    request = ReportRequest(files, texts, Languages(src_lang, tgt_lang), threads)
     with call_progress(quiet) as status:
         return Report(build_report([Path(run) for run in runs], request, status.update))
 

@@ -1,10 +1,16 @@
-"""Tags: symbols at the start of source lines that tell a model what a pair is."""
+"""Tags: symbols at the start of source lines that tell a model what a pair is.
+
+Imported models of many languages have codes of their own instead, before sources and targets.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnkit.errors import UsageError
 from attnkit.text.lines import read_lines
 
 if TYPE_CHECKING:
@@ -47,6 +53,39 @@ def tag_ids(tokenizer: Tokenizer, tag: str) -> list[int]:
         return []
     tagged, plain = tokenizer.encode([with_tag("x", tag), "x"])
     return tagged[: len(tagged) - len(plain)]
+
+
+def find_code(codes: Sequence[str], language: str) -> str | None:
+    """Return the code of a language of an imported model; None if it has none.
+
+    >>> find_code(["__de__", "__en__"], "de"), find_code(["deu_Latn"], "deu_Latn"), find_code(["deu_Latn"], "de")
+    ('__de__', 'deu_Latn', None)
+    """
+    return next((code for code in (language, f"__{language}__") if code in codes), None)
+
+
+def language_of_code(code: str) -> str:
+    """Return the name of a language whose code is given.
+
+    >>> language_of_code("__de__"), language_of_code("deu_Latn")
+    ('de', 'deu_Latn')
+    """
+    return code.strip("_")
+
+
+def code_of(codes: Sequence[str], language: str | None, option: str) -> str:
+    """Return the code of a language of an imported model.
+
+    Raises ``UsageError``, which names ``option`` and similar languages, if the model has none, or for None.
+    """
+    code = None if language is None else find_code(codes, language)
+    if code is not None:
+        return code
+    named = list(map(language_of_code, codes))
+    close = get_close_matches(language or "", named, n=3, cutoff=0.4)
+    shown = ", ".join(named) if len(named) <= 12 else f"{len(named)}, such as {', '.join(close or named[:6])}"
+    what = "this model needs a language" if language is None else f"the model has no language '{language[:40]}'"
+    raise UsageError(what, where=option, help=f"choose one of {shown}")
 
 
 def is_back_translated(path: Path) -> bool:

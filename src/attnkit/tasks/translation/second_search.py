@@ -13,6 +13,7 @@ from attnkit.text.inline_symbols import annotate
 
 if TYPE_CHECKING:
     from attnkit.decoding.suppression import SuppressedPhrases
+    from attnkit.tasks.translation.directions import Direction
     from attnkit.tasks.translation.inline_text import InlineText
     from attnkit.tasks.translation.loading import OpenedRun
     from attnkit.tasks.translation.segmenting import Segmenter
@@ -39,7 +40,7 @@ class Pipeline(Protocol):
     terminology: Terminology | None
 
     @property
-    def tag(self) -> list[int]: ...
+    def direction(self) -> Direction: ...
 
 
 class SecondSearch:
@@ -114,4 +115,6 @@ class SecondSearch:
         assert pipeline.terminology is not None
         text = annotate(part.text, pipeline.terminology.shown(part.text))
         ids = pipeline.src_tokenizer.encode([text])[0]
-        return replace(part, ids=pipeline.tag + ids, text=text) if len(ids) <= pipeline.segmenter.max_length else part
+        if len(ids) > pipeline.segmenter.max_length:
+            return part
+        return replace(part, ids=[*pipeline.direction.tag, *ids], text=text)
