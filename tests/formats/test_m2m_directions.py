@@ -22,17 +22,17 @@ from attnkit.errors import UsageError
 from attnkit.protocols import EOS_ID, PAD_ID
 from attnkit.serving.limits import Limits
 from attnkit.serving.models import Models, choose_languages
-from attnkit.tasks.translation.directions import Languages
+from attnkit.tasks.translation.directions import LanguagePair
 from attnkit.tasks.translation.engines import Engine
 from attnkit.tasks.translation.loading import load_run, open_run
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 from attnkit.text.tokenizer import Tokenizer
 
 SETTINGS: dict[str, Any] = {"max_length": 20, "length_penalty": 1.0, "beam_size": 4}
-MODELS: dict[str, tuple[Callable[..., Any], Languages, Languages, dict[str, Any]]] = {
-    "m2m100": (m2m_folder, Languages("en", "de"), Languages("fr", "zh"), {"end": 0.5}),
-    "nllb": (nllb_folder, Languages("eng_Latn", "deu_Latn"), Languages("zho_Hans", "ace_Arab"), {"end": 3.0}),
-    "mbart": (mbart_folder, Languages("en_XX", "de_DE"), Languages("zh_CN", "ro_RO"), {"end": 2.5}),
+MODELS: dict[str, tuple[Callable[..., Any], LanguagePair, LanguagePair, dict[str, Any]]] = {
+    "m2m100": (m2m_folder, LanguagePair("en", "de"), LanguagePair("fr", "zh"), {"end": 0.5}),
+    "nllb": (nllb_folder, LanguagePair("eng_Latn", "deu_Latn"), LanguagePair("zho_Hans", "ace_Arab"), {"end": 3.0}),
+    "mbart": (mbart_folder, LanguagePair("en_XX", "de_DE"), LanguagePair("zh_CN", "ro_RO"), {"end": 2.5}),
 }
 Call = Callable[..., tuple[int, str, str]]
 ENGINES: tuple[Engine, ...] = ("torch", "compiled")
@@ -43,8 +43,8 @@ class Imported:
     """A model of transformers, imported for two directions."""
 
     theirs: Any
-    usual: Languages
-    other: Languages
+    usual: LanguagePair
+    other: LanguagePair
     run: Path  #: imported for the usual direction
     run_of_other: Path
 
@@ -75,9 +75,9 @@ def test_ids_are_those_of_a_run_imported_for_the_direction(imported: Imported) -
         translator.set_languages(imported.usual)
         assert ids_of(translator, lines) == usual
         # One language may be left as it is.
-        translator.set_languages(Languages(tgt=imported.other.tgt))
+        translator.set_languages(LanguagePair(tgt=imported.other.tgt))
         half = ids_of(translator, lines)
-        translator.set_languages(Languages(imported.usual.src, imported.other.tgt))
+        translator.set_languages(LanguagePair(imported.usual.src, imported.other.tgt))
         assert ids_of(translator, lines) == half
         assert half not in (usual, expected)
 
@@ -141,7 +141,7 @@ def test_the_library_takes_languages_when_it_loads_and_for_each_call(imported: I
 def test_parts_of_a_long_line_have_their_codes(imported: Imported) -> None:
     line = " ".join(sentences()[:60])
     found = []
-    for run, languages in ((imported.run, imported.other), (imported.run_of_other, Languages())):
+    for run, languages in ((imported.run, imported.other), (imported.run_of_other, LanguagePair())):
         translator = load_translator([run])
         translator.set_languages(languages)
         (parts,) = translator.segment([line], None, 0)

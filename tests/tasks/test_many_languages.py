@@ -21,7 +21,7 @@ from attnkit.formats.documents import parse_line
 from attnkit.formats.passages import render
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.data import open_prepared
-from attnkit.tasks.translation.directions import Languages
+from attnkit.tasks.translation.directions import LanguagePair
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.evaluate import scores_by_direction
 from attnkit.tasks.translation.parallel_data import ParallelData
@@ -129,7 +129,7 @@ def test_torch_and_compiled_loops_read_the_tag_alike(both: Path, workshop: Any) 
 
 def test_attention_to_the_tag_is_to_no_word(both: Path) -> None:
     translator = load_translator([both], device="cpu", threads=1)
-    translator.set_languages(Languages(tgt="down"))
+    translator.set_languages(LanguagePair(tgt="down"))
     n_tag = len(translator.direction.tag)
     (found,) = translator.stream(["1 2 3"], record=True)
     ids = translator.tgt_tokenizer.encode(["7 8 9"])[0]
@@ -213,14 +213,14 @@ def test_two_runs_are_compared_in_one_language(both: Path, trained: Path, worksh
     tests = [(workshop.file("test.src"), workshop.file("test.tgt"))]
     with pytest.raises(UsageError, match="no target language is chosen"):
         list(compare_translators([trained, both], tests))
-    (one,) = compare_translators([trained, both], tests, languages=Languages(tgt="down"))
+    (one,) = compare_translators([trained, both], tests, languages=LanguagePair(tgt="down"))
     translator = load_translator([both], device="cpu")
-    translator.set_languages(Languages(tgt="down"))
+    translator.set_languages(LanguagePair(tgt="down"))
     texts = translator.translate(workshop.file("test.src").read_text().splitlines())
     bleu = sacrebleu.corpus_bleu(texts, [workshop.file("test.tgt").read_text().splitlines()]).score
     assert one.scores[0].system == pytest.approx(bleu)
     with pytest.raises(UsageError, match="has no tag"):
-        list(compare_translators([trained, trained], tests, languages=Languages(tgt="down")))
+        list(compare_translators([trained, trained], tests, languages=LanguagePair(tgt="down")))
 
 
 def test_runs_of_other_languages_are_no_ensemble(both: Path, trained: Path, tmp_path: Path) -> None:

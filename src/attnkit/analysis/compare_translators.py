@@ -18,7 +18,7 @@ from attnkit.io.plain_data import PlainResult
 from attnkit.metrics.bleu import PAIRED_TESTS, Comparison, PairedTestName, build_metric
 from attnkit.quality.overlap import find_seen
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.directions import USUAL, Languages, has_choice, needed
+from attnkit.tasks.translation.directions import USUAL, LanguagePair, has_choice, needed
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 from attnkit.text.files import STDIN
 from attnkit.text.lines import read_lines
@@ -100,7 +100,7 @@ def compare_translators(
     test: PairedTestName = "bootstrap",
     groups: bool = False,
     n_lines: int = 0,
-    languages: Languages = USUAL,
+    languages: LanguagePair = USUAL,
     threads: int | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[TestComparison]:
@@ -170,7 +170,7 @@ class _System:
 
 
 def _load_systems(
-    systems: Sequence[Path], languages: Languages, threads: int | None, tell: Callable[[str], None]
+    systems: Sequence[Path], languages: LanguagePair, threads: int | None, tell: Callable[[str], None]
 ) -> list[_System]:
     """Return the systems; runs are loaded."""
     found = []

@@ -16,7 +16,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.plotting.attention_maps import MapSlice
 from attnkit.plotting.curves import Curve, GrowingCurve
 from attnkit.plotting.progress_text import score_name
-from attnkit.tasks.translation.directions import USUAL, Languages
+from attnkit.tasks.translation.directions import USUAL, LanguagePair
 
 MOST_RUNS = 12
 _MAX_CARD = 1 << 20  # bytes of a model card that is read
@@ -85,7 +85,7 @@ class ReportRequest:
 
     tests: Sequence[Files] = ()  #: source and target files
     lines: Sequence[str] = ()  #: source lines whose attention is shown
-    languages: Languages = USUAL  #: of translators with several
+    languages: LanguagePair = USUAL  #: of translators with several
     threads: int | None = None
 
 

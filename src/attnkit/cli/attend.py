@@ -115,11 +115,11 @@ def command(
         return
     from attnkit.analysis.attention import extract_attention
     from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
-    from attnkit.tasks.translation.directions import Languages
+    from attnkit.tasks.translation.directions import LanguagePair
 
     selection = replace(parse_selection(kind, layer, head or "mean"), unit=unit, special=not hide_special)
     lines = source_lines(text or [])
-    languages = Languages(src_lang, tgt_lang)
+    languages = LanguagePair(src_lang, tgt_lang)
     query = AttentionQuery(run, lines, target or (), pair or (), beam_size, checkpoint, device, languages)
     if compare:
         answer = compare_functions(query, FunctionChoice(names, distribution, seed), selection.layer)

@@ -88,10 +88,10 @@ def command(
     config = validate(CleanConfig, given, flags)
     score, scored_by = None, ""
     if run is not None:
-        from attnkit.tasks.translation.directions import Languages
+        from attnkit.tasks.translation.directions import LanguagePair
         from attnkit.tasks.translation.pair_scorer import open_pair_scorer  # imports torch
 
-        score, scored_by = open_pair_scorer(run, Languages(src_lang, tgt_lang), console.warn)
+        score, scored_by = open_pair_scorer(run, LanguagePair(src_lang, tgt_lang), console.warn)
     request = CleanRequest(src, tgt, output, config, overwrite, scored_by, tuple(test or ()), processes)
     is_again = is_finished(output) and not overwrite
     with console.StatusLine() as status:

@@ -61,7 +61,7 @@ def command(
     from attnkit.analysis.compare_translators import check_systems, compare_translators
     from attnkit.errors import UsageError
     from attnkit.progress import console
-    from attnkit.tasks.translation.directions import Languages
+    from attnkit.tasks.translation.directions import LanguagePair
 
     if latex and json:
         raise UsageError("--latex and --json cannot be combined", help="leave one of them out")
@@ -77,7 +77,7 @@ def command(
             test=test,
             groups=groups,
             n_lines=lines,
-            languages=Languages(src_lang, tgt_lang),
+            languages=LanguagePair(src_lang, tgt_lang),
             threads=threads,
             tell=status.update,
         )

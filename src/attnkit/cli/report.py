@@ -51,7 +51,7 @@ def command(
     from attnkit.io import atomic
     from attnkit.io.plain_data import plain
     from attnkit.progress import console
-    from attnkit.tasks.translation.directions import Languages
+    from attnkit.tasks.translation.directions import LanguagePair
 
     if json and output is not None:
         raise UsageError("--json prints the report instead of writing it", where="-o", help="leave one out")
@@ -60,7 +60,7 @@ def command(
         if run.resolve() in page.resolve().parents:
             raise UsageError(f"output file {page} is inside the run folder", help="write it elsewhere")
     tests = check_tests(src or [], tgt or []) if src or tgt else ()
-    request = ReportRequest(tests, text or (), Languages(src_lang, tgt_lang), threads)
+    request = ReportRequest(tests, text or (), LanguagePair(src_lang, tgt_lang), threads)
     with console.StatusLine(plain_every=60.0) as status:
         report = build_report(runs, request, status.update)
     if pictures is not None:

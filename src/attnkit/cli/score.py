@@ -46,7 +46,7 @@ def command(
         raise UsageError("--return-token-scores requires --json", where="--return-token-scores", help=help)
     check_not_overwriting(output, [src, tgt])  # before torch is loaded
     from attnkit.data.loader import Batching
-    from attnkit.tasks.translation.directions import Languages, find_direction
+    from attnkit.tasks.translation.directions import LanguagePair, find_direction
     from attnkit.tasks.translation.engines import EngineSearch
     from attnkit.tasks.translation.loading import open_run
     from attnkit.tasks.translation.score import Total, score_pairs
@@ -59,7 +59,7 @@ def command(
     opened = open_run(run, checkpoint, adapter)
     for warning in opened.warnings:
         console.warn(warning)
-    direction = find_direction(opened, Languages(src_lang, tgt_lang))
+    direction = find_direction(opened, LanguagePair(src_lang, tgt_lang))
     searcher = EngineSearch([opened], device, precision, engine=engine, threads=threads, notify=console.warn)
     scorer, where = searcher.load_scorer()
     longest = opened.config.max_source - len(direction.tag)

@@ -147,9 +147,9 @@ def attend(
     """
     from attnkit.analysis.attention import extract_attention
     from attnkit.analysis.attention_request import AttentionQuery
-    from attnkit.tasks.translation.directions import Languages
+    from attnkit.tasks.translation.directions import LanguagePair
 
-    languages = Languages(src_lang, tgt_lang)
+    languages = LanguagePair(src_lang, tgt_lang)
     query = AttentionQuery(Path(run), list(lines), targets, pairs, beam_size, checkpoint, device, languages)
     return _gathered(extract_attention(query), every=False)
 
@@ -194,10 +194,10 @@ def compare_alignments(
     """
     from attnkit.analysis.attention_request import AttentionQuery, check_alignments
     from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
-    from attnkit.tasks.translation.directions import Languages
+    from attnkit.tasks.translation.directions import LanguagePair
 
     check_alignments(alignments)
-    languages = Languages(src_lang, tgt_lang)
+    languages = LanguagePair(src_lang, tgt_lang)
     query = AttentionQuery(Path(run), list(lines), targets, (), None, checkpoint, device, languages)
     return _gathered(compare_functions(query, FunctionChoice(alignments, distribution, seed), layer), every=True)
 

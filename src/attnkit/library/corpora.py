@@ -136,10 +136,10 @@ def clean(
         raise UsageError("run and min_log_prob require each other", where="run", help=help)
     score, scored_by = None, ""
     if run is not None:
-        from attnkit.tasks.translation.directions import Languages
+        from attnkit.tasks.translation.directions import LanguagePair
         from attnkit.tasks.translation.pair_scorer import open_pair_scorer
 
-        score, scored_by = open_pair_scorer(Path(run), Languages(src_lang, tgt_lang), warn)
+        score, scored_by = open_pair_scorer(Path(run), LanguagePair(src_lang, tgt_lang), warn)
     tests = tuple(map(Path, test))
     request = CleanRequest(Path(src), Path(tgt), Path(output), config, overwrite, scored_by, tests, processes)
     with call_progress(quiet) as status:

@@ -152,12 +152,12 @@ def compare(
         DataError: a file is missing or empty, or line counts differ.
     """
     from attnkit.analysis.compare_translators import check_systems, compare_translators
-    from attnkit.tasks.translation.directions import Languages
+    from attnkit.tasks.translation.directions import LanguagePair
 
     paths = [Path(system) for system in systems]
     files = check_systems(paths, [Path(src) for src, _ in tests if src is not None], [Path(tgt) for _, tgt in tests])
     options: dict[str, Any] = {"test": test, "groups": groups, "n_lines": n_lines, "threads": threads}
-    return list(compare_translators(paths, files, languages=Languages(src_lang, tgt_lang), **options))
+    return list(compare_translators(paths, files, languages=LanguagePair(src_lang, tgt_lang), **options))
 
 
 @checked
@@ -206,10 +206,10 @@ def report(
     from attnkit.analysis.run_report import ReportRequest, build_report
     from attnkit.library.results import Report
     from attnkit.progress.calls import call_progress
-    from attnkit.tasks.translation.directions import Languages
+    from attnkit.tasks.translation.directions import LanguagePair
 
     files = [(Path(src), Path(tgt)) for src, tgt in tests]
-    request = ReportRequest(files, texts, Languages(src_lang, tgt_lang), threads)
+    request = ReportRequest(files, texts, LanguagePair(src_lang, tgt_lang), threads)
     with call_progress(quiet) as status:
         return Report(build_report([Path(run) for run in runs], request, status.update))
 

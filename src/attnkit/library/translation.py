@@ -23,7 +23,7 @@ from attnkit.library.files import as_path, check_lengths, single_lines, warn, wi
 from attnkit.library.translations import DocumentTranslation, Translation, as_translation
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
-from attnkit.tasks.translation.directions import USUAL, Languages
+from attnkit.tasks.translation.directions import USUAL, LanguagePair
 from attnkit.tasks.translation.documents import (
     DocumentTranslator,
     PassageTranslation,
@@ -52,7 +52,7 @@ class Translator:
     ['Ein Hund rennt.']
     """
 
-    def __init__(self, pipeline: TranslationPipeline, summary: RunSummary, languages: Languages = USUAL) -> None:
+    def __init__(self, pipeline: TranslationPipeline, summary: RunSummary, languages: LanguagePair = USUAL) -> None:
         self.summary = summary
         self._pipeline, self._languages = pipeline, languages
         self.src_tokenizer, self.tgt_tokenizer = pipeline.src_tokenizer, pipeline.tgt_tokenizer
@@ -106,7 +106,7 @@ class Translator:
         if replace_unknowns:
             _check_attention(pipeline, "replace_unknowns")
             pipeline.replacer = UnknownReplacer(as_path(dictionary), pipeline.src_tokenizer, pipeline.tgt_tokenizer)
-        languages, first = Languages(src_lang, tgt_lang), opened[0]
+        languages, first = LanguagePair(src_lang, tgt_lang), opened[0]
         if any(languages):
             pipeline.set_languages(languages)
         summary = RunSummary(
@@ -195,7 +195,7 @@ class Translator:
         texts = list(single_lines(lines))
         if prefixes is not None:
             check_lengths("lines", "prefixes", texts, prefixes)
-        self._set(suppress, glossary, Languages(src_lang, tgt_lang))
+        self._set(suppress, glossary, LanguagePair(src_lang, tgt_lang))
         done: list[Translation] = []
         with call_progress(quiet) as status:
             follow = follow_lines(status, n_lines=len(texts))
@@ -234,7 +234,7 @@ class Translator:
         **options: Unpack[SearchArguments],
     ) -> Iterator[Translation]:
         """Yield what ``translate`` returns, in order; read a window of lines ahead."""
-        self._set(suppress, glossary, Languages(src_lang, tgt_lang))
+        self._set(suppress, glossary, LanguagePair(src_lang, tgt_lang))
         return self._translate(single_lines(lines), prefixes, attention, options)
 
     def _translate(
@@ -247,10 +247,10 @@ class Translator:
         found = self._pipeline.stream(lines, config, prefixes=prefixes, record=record)
         return (as_translation(line, attention) for line in found)
 
-    def _set(self, suppress: Sequence[str], glossary: GlossaryTerms | None, languages: Languages = USUAL) -> None:
+    def _set(self, suppress: Sequence[str], glossary: GlossaryTerms | None, languages: LanguagePair = USUAL) -> None:
         """Set the phrases, terms and languages of the next call; None: those of ``load``."""
         src, tgt = (given or usual for given, usual in zip(languages, self._languages, strict=True))
-        self._pipeline.set_languages(Languages(src, tgt))
+        self._pipeline.set_languages(LanguagePair(src, tgt))
         self._pipeline.suppress(suppress)
         self._pipeline.set_glossary(Glossary(glossary) if glossary else None, warn)
 
@@ -274,7 +274,7 @@ class Translator:
         Raises:
             DataError: the document is not of its format.
         """
-        self._set(suppress, glossary, Languages(src_lang, tgt_lang))
+        self._set(suppress, glossary, LanguagePair(src_lang, tgt_lang))
         if (language := self._pipeline.direction.tgt_lang) is not None:
             text = with_language(text, format, language.replace("_", "-"))
         documents = DocumentTranslator(self._pipeline, self._pipeline.configure({**options}))
@@ -297,7 +297,7 @@ class Translator:
 
         It is ``translate --protect``; the arguments are those of ``translate``.
         """
-        self._set(suppress, glossary, Languages(src_lang, tgt_lang))
+        self._set(suppress, glossary, LanguagePair(src_lang, tgt_lang))
         documents = DocumentTranslator(self._pipeline, self._pipeline.configure({**options}))
         texts = list(single_lines(lines))
         pieces = chain.from_iterable([*parse_line(line, number), "\n"] for number, line in enumerate(texts, 1))

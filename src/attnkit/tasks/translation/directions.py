@@ -1,4 +1,4 @@
-"""Directions of a run: what is put before sources and translations of two languages.
+"""Directions of a run: tags and codes before sources and translations.
 
 Models of attnkit read a tag of the target language before each source (Johnson et al. 2017). Imported models of many
 languages have codes instead: that of the source language is put before each source, that of the target language begins
@@ -23,28 +23,28 @@ BACK_OPTIONS = ("--mono-lang", "--tgt-lang")  #: those of back-translation, whos
 SIDES = ("source", "target")
 
 
-class Languages(NamedTuple):
+class LanguagePair(NamedTuple):
     """Languages of source and target as a user names them; None: those of the run."""
 
     src: str | None = None
     tgt: str | None = None
 
 
-USUAL = Languages()  #: those that a run has without a choice
+USUAL = LanguagePair()  #: those that a run has without a choice
 
 
-def languages_of(direction: str) -> Languages:
-    """Return the languages of a direction, of none if it is empty.
+def languages_of(direction: str) -> LanguagePair:
+    """Return the languages of a direction such as ``en:de``; empty: those of the run.
 
     >>> languages_of("en:de"), languages_of("")
-    (Languages(src='en', tgt='de'), Languages(src=None, tgt=None))
+    (LanguagePair(src='en', tgt='de'), LanguagePair(src=None, tgt=None))
     """
     src, _, tgt = direction.partition(":")
-    return Languages(src or None, tgt or None)
+    return LanguagePair(src or None, tgt or None)
 
 
 @dataclass(frozen=True)
-class Direction:
+class TranslationDirection:
     """What a run needs to translate from one language into another."""
 
     src_tokenizer: Tokenizer  #: puts the code of the source language before texts, if the model has codes
@@ -54,7 +54,7 @@ class Direction:
 
     @property
     def code(self) -> list[int]:
-        """Ids that each translation begins with, whose probability does not count."""
+        """Forced first ids of each translation, which its score leaves out."""
         return self.tgt_tokenizer.code_ids
 
     @property
@@ -70,12 +70,14 @@ def has_choice(run: OpenedRun) -> bool:
     return bool(run.src_tokenizer.language_codes) or len(run.config.data.target_languages) > 1
 
 
-def needed(run: OpenedRun, languages: Languages) -> Languages:
+def needed(run: OpenedRun, languages: LanguagePair) -> LanguagePair:
     """Return languages without that of the source, unless the run has codes."""
     return languages if run.src_tokenizer.language_codes else languages._replace(src=None)
 
 
-def find_direction(run: OpenedRun, languages: Languages = USUAL, options: tuple[str, str] = OPTIONS) -> Direction:
+def find_direction(
+    run: OpenedRun, languages: LanguagePair = USUAL, options: tuple[str, str] = OPTIONS
+) -> TranslationDirection:
     """Return a direction of a run; ``options`` give the languages.
 
     Raises ``UsageError``, which names the option, if the run does not know a language, or None leaves a choice.
@@ -84,7 +86,7 @@ def find_direction(run: OpenedRun, languages: Languages = USUAL, options: tuple[
     if run.src_tokenizer.language_codes:
         trained = (data.source_languages, data.target_languages)
         src, tgt = map(_with_code, tokenizers, languages, trained, SIDES, options)
-        return Direction(src, tgt, (), languages.tgt)
+        return TranslationDirection(src, tgt, (), languages.tgt)
     if languages.src is not None and languages.src not in data.source_languages:
         what = "this run reads sources of any language alike"
         if data.source_languages:
@@ -92,7 +94,7 @@ def find_direction(run: OpenedRun, languages: Languages = USUAL, options: tuple[
         raise UsageError(what, where=options[0], help=f"leave out {options[0]}")
     tgt_lang = _chosen(languages.tgt, data.target_languages, options[1])
     tag = "" if tgt_lang is None else language_tag(tgt_lang)
-    return Direction(*tokenizers, tuple(tag_ids(run.src_tokenizer, tag)), tgt_lang)
+    return TranslationDirection(*tokenizers, tuple(tag_ids(run.src_tokenizer, tag)), tgt_lang)
 
 
 def _with_code(tokenizer: Tokenizer, language: str | None, trained: Sequence[str], side: str, option: str) -> Tokenizer:

@@ -8,13 +8,13 @@ from pathlib import Path
 from attnkit.checkpoints.adapters import fingerprint_of
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.quality.clean_filters import Score
-from attnkit.tasks.translation.directions import Languages, find_direction
+from attnkit.tasks.translation.directions import LanguagePair, find_direction
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.loading import open_run
 from attnkit.tasks.translation.score import score_pairs
 
 
-def open_pair_scorer(run: Path, languages: Languages, warn: Callable[[str], None]) -> tuple[Score, str]:
+def open_pair_scorer(run: Path, languages: LanguagePair, warn: Callable[[str], None]) -> tuple[Score, str]:
     """Return a function that scores pairs by a run, and its identity.
 
     A resumed job knows the run by it. Scores are log-probabilities per target token.

@@ -14,7 +14,7 @@ from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import DataError
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Scorer
-from attnkit.tasks.translation.directions import Direction
+from attnkit.tasks.translation.directions import TranslationDirection
 from attnkit.tasks.translation.inline_text import InlineText
 from attnkit.tasks.translation.loading import OpenedRun
 from attnkit.tasks.translation.segmenting import Segmenter
@@ -76,7 +76,7 @@ def score_pairs(
     batching: Batching | None = None,
     names: tuple[str, str] = ("source", "target"),
     segmenter: Segmenter | None = None,
-    direction: Direction | None = None,
+    direction: TranslationDirection | None = None,
     stops: StopFlags | None = None,
 ) -> Iterator[PairScore]:
     """Yield the score of each pair, in order; raise ``DataError`` for overlong lines.
@@ -86,7 +86,7 @@ def score_pairs(
     Placeholders replace parts of the source, on both sides, if the run was trained with them. ``direction``: None for a
     run without choice. ``stops`` ends pairs between batches: sentences that are left count nothing.
     """
-    direction = direction or Direction(run.src_tokenizer, run.tgt_tokenizer)
+    direction = direction or TranslationDirection(run.src_tokenizer, run.tgt_tokenizer)
     src_tokenizer, tgt_tokenizer, tag = direction.src_tokenizer, direction.tgt_tokenizer, direction.tag
     remaining, first = iter(pairs), 1
     inline, profile = InlineText(run.config.data, tgt_tokenizer), run.training_profile or NO_PROFILE

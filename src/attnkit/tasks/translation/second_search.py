@@ -13,7 +13,7 @@ from attnkit.text.inline_symbols import annotate
 
 if TYPE_CHECKING:
     from attnkit.decoding.suppression import SuppressedPhrases
-    from attnkit.tasks.translation.directions import Direction
+    from attnkit.tasks.translation.directions import TranslationDirection
     from attnkit.tasks.translation.inline_text import InlineText
     from attnkit.tasks.translation.loading import OpenedRun
     from attnkit.tasks.translation.segmenting import Segmenter
@@ -40,7 +40,7 @@ class Pipeline(Protocol):
     terminology: Terminology | None
 
     @property
-    def direction(self) -> Direction: ...
+    def direction(self) -> TranslationDirection: ...
 
 
 class SecondSearch:

@@ -14,7 +14,7 @@ from attnkit.engine.engine_choice import Engine
 from attnkit.engine.search_backend import SearchJob
 from attnkit.errors import RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
-from attnkit.tasks.translation.directions import Languages, has_choice
+from attnkit.tasks.translation.directions import LanguagePair, has_choice
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.segmenting import SplitPolicy
@@ -80,7 +80,7 @@ def open_translator(
     translator = TranslationPipeline(opened, searcher)
     # A document says its language, which a run of one language need not know.
     is_named = request.format is not None and not (has_choice(opened[0]) or opened[0].config.data.target_languages)
-    translator.set_languages(Languages(request.src_lang, None if is_named else request.tgt_lang))
+    translator.set_languages(LanguagePair(request.src_lang, None if is_named else request.tgt_lang))
     translator.progress = progress
     translator.segmenter.policy, translator.segmenter.tell = request.split, tell
     # Greedy search needs no normalized scores; they are computed only if they are printed.

@@ -22,7 +22,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.io.job_folder import check_not_inside, is_finished
 from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.bleu import build_metric, score_sentences
-from attnkit.tasks.translation.directions import OPTIONS, Languages, needed
+from attnkit.tasks.translation.directions import OPTIONS, LanguagePair, needed
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.score import score_pairs
@@ -187,7 +187,7 @@ class PairWriter:
             request, tell, request.run, request.checkpoint, request.adapter
         )
         # Where languages have tags, that of the text matters to the run of the other direction alone.
-        languages = needed(self._translator.runs[0], Languages(request.text_lang, request.tgt_lang))
+        languages = needed(self._translator.runs[0], LanguagePair(request.text_lang, request.tgt_lang))
         self._translator.set_languages(languages, request.lang_options)
         self._translator.segmenter.policy = request.split
         self._translator.segmenter.tell = tell
@@ -303,7 +303,7 @@ class ForwardFilter:
         self._config, self._batching = request.config, request.batching
         self._translator, searcher = open_translator(request, tell, run)
         self._opened, options = self._translator.runs[0], request.lang_options
-        languages = needed(self._opened, Languages(request.tgt_lang, request.text_lang))
+        languages = needed(self._opened, LanguagePair(request.tgt_lang, request.text_lang))
         self._translator.set_languages(languages, (options[1], options[0]))
         self._search = self._translator.configure({"beam_size": 1, "num_hypotheses": 1, "scores": False})
         if self._config.min_forward_log_prob is not None:

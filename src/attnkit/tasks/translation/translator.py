@@ -28,7 +28,14 @@ from attnkit.errors import DataError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import UNK_ID
 from attnkit.quality.profile import TrainingProfile
-from attnkit.tasks.translation.directions import OPTIONS, USUAL, Direction, Languages, find_direction, has_choice
+from attnkit.tasks.translation.directions import (
+    OPTIONS,
+    USUAL,
+    LanguagePair,
+    TranslationDirection,
+    find_direction,
+    has_choice,
+)
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.inline_text import InlineText
@@ -103,8 +110,8 @@ class TranslationPipeline:
         """Terms that translations must have, if set; requires a search that does not sample."""
         self.replacer: UnknownReplacer | None = None
         """Replaces unknown words, if set; requires recorded attention (``record``)."""
-        self._direction: Direction | None = None
-        self._directions: dict[Languages, Direction] = {}
+        self._direction: TranslationDirection | None = None
+        self._directions: dict[LanguagePair, TranslationDirection] = {}
         if not has_choice(runs[0]):
             self.set_languages(USUAL)
         self.progress: Callable[[int], None] = lambda n_lines: None
@@ -134,7 +141,7 @@ class TranslationPipeline:
             tokens = [tokenizer.bytes_of(id) for id in range(tokenizer.vocab_size)]
             self.suppressed = SuppressedPhrases(given, tokens, joins)
 
-    def set_languages(self, languages: Languages, options: tuple[str, str] = OPTIONS) -> None:
+    def set_languages(self, languages: LanguagePair, options: tuple[str, str] = OPTIONS) -> None:
         """Translate between languages of runs with several; None: the only or usual one.
 
         Raises ``UsageError``, which names one of ``options``, if the runs do not know a language, or None leaves a
@@ -150,8 +157,8 @@ class TranslationPipeline:
         self.segmenter.max_length = self.max_source - len(direction.tag)
 
     @property
-    def direction(self) -> Direction:
-        """Direction that is set; raise ``UsageError`` if none is, and the runs have a choice."""
+    def direction(self) -> TranslationDirection:
+        """Direction that is set; raise ``UsageError`` if none is, but the runs have several."""
         if self._direction is None:
             self.set_languages(USUAL)
         assert self._direction is not None
