@@ -124,6 +124,7 @@ def test_the_library_takes_languages_when_it_loads_and_for_each_call(imported: I
     texts = [one.text for one in expected.translate(lines)]
     assert [one.text for one in loaded.translate(lines)] == texts
     assert [one.text for one in loaded.replicate().translate(lines)] == texts
+    assert loaded.summary.languages == (f"{src}:{tgt}",) and usual.summary.languages == (":".join(imported.usual),)
     assert loaded.src_tokenizer.code_ids == expected.src_tokenizer.code_ids
     assert [one.text for one in usual.translate(lines)] != texts
     assert [one.text for one in usual.translate(lines, src_lang=src, tgt_lang=tgt)] == texts

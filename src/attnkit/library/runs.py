@@ -103,7 +103,8 @@ def import_run(
 ) -> ImportResult:
     """Import a Hugging Face folder as a run, or an adapter of PEFT for ``base``.
 
-    ``src_lang`` and ``tgt_lang`` are the languages of an M2M100, NLLB-200 or mBART-50, e.g. ``eng_Latn``.
+    ``src_lang`` and ``tgt_lang`` are the languages of an M2M100, NLLB-200 or mBART-50, e.g. ``eng_Latn``, between which
+    the run translates unless a call names others.
     ``prune_vocab`` are files of text: entries of a translator that they do not use are left out.
 
     Raises:

@@ -109,10 +109,11 @@ class Translator:
         languages, first = LanguagePair(src_lang, tgt_lang), opened[0]
         if any(languages):
             pipeline.set_languages(languages)
+        is_coded = first.src_tokenizer.language_codes and not first.config.data.directions
         summary = RunSummary(
             path=first.path,
             task="translation",
-            languages=find_languages(first.config.data),
+            languages=(pipeline.direction.name,) if is_coded else find_languages(first.config.data),
             model=describe_model(first.config) + (f", one of {len(opened)}" if len(opened) > 1 else ""),
             checkpoint=first.checkpoint,
             scores=checkpoint_scores(first.files, first.config.metrics),

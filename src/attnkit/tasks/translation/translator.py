@@ -158,7 +158,7 @@ class TranslationPipeline:
 
     @property
     def direction(self) -> TranslationDirection:
-        """Direction that is set; raise ``UsageError`` if none is, but the runs have several."""
+        """Direction that is set; raise ``UsageError`` for none of several."""
         if self._direction is None:
             self.set_languages(USUAL)
         assert self._direction is not None
