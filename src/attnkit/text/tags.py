@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BACK_TRANSLATED = "<bt>"
 """Tag of sources that a model wrote (Caswell et al. 2019, Tagged Back-Translation)."""
+DIRECTIONS = "data.directions"  #: key of the directions of training text
 
 
 def language_tag(language: str) -> str:
@@ -29,13 +30,22 @@ def language_tag(language: str) -> str:
     return f"<2{language}>"
 
 
-def direction_tag(direction: str) -> str:
-    """Return the tag of the target language of a direction; empty for none.
+def direction_tags(direction: str, codes: Sequence[str] = ()) -> tuple[str, str]:
+    """Return what is before the sources and targets of a direction; empty for none.
 
-    >>> direction_tag("en:de")
-    '<2de>'
+    Without ``codes``, those of an imported model, it is the tag of the target language before sources.
+
+    >>> direction_tags("en:de"), direction_tags("en:de", ["__de__", "__en__"]), direction_tags("")
+    (('<2de>', ''), ('__en__', '__de__'), ('', ''))
+
+    Raises ``UsageError`` if the model does not have a language.
     """
-    return language_tag(direction.partition(":")[2]) if direction else ""
+    if not direction:
+        return "", ""
+    src, _, tgt = direction.partition(":")
+    if not codes:
+        return language_tag(tgt), ""
+    return code_of(codes, src, DIRECTIONS), code_of(codes, tgt, DIRECTIONS)
 
 
 def with_tag(line: str, tag: str) -> str:

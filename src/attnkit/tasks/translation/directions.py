@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnkit.errors import UsageError
-from attnkit.text.tags import code_of, language_of_code, language_tag, tag_ids
+from attnkit.text.tags import code_of, direction_tags, language_of_code, language_tag, tag_ids
 
 if TYPE_CHECKING:
     from attnkit.tasks.translation.loading import OpenedRun
@@ -95,6 +95,21 @@ def find_direction(
     tgt_lang = _chosen(languages.tgt, data.target_languages, options[1])
     tag = "" if tgt_lang is None else language_tag(tgt_lang)
     return TranslationDirection(*tokenizers, tuple(tag_ids(run.src_tokenizer, tag)), tgt_lang)
+
+
+def named_direction(tokenizers: tuple[Tokenizer, Tokenizer], name: str) -> TranslationDirection:
+    """Return a direction of training text, such as ``en:de``; empty: that of the run.
+
+    Raises ``UsageError`` if an imported model does not have a language.
+    """
+    src, tgt = tokenizers
+    codes, tgt_lang = src.language_codes, languages_of(name).tgt
+    first, last = direction_tags(name, codes)
+    if not codes:
+        return TranslationDirection(src, tgt, tuple(tag_ids(src, first)), tgt_lang)
+    if name:
+        src, tgt = src.with_code(first), tgt.with_code(last)
+    return TranslationDirection(src, tgt, (), tgt_lang)
 
 
 def _with_code(tokenizer: Tokenizer, language: str | None, trained: Sequence[str], side: str, option: str) -> Tokenizer:
