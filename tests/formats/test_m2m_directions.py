@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from attnkit.serving.models import Models, choose_languages
 from attnkit.tasks.translation.directions import LanguagePair
 from attnkit.tasks.translation.engines import Engine
 from attnkit.tasks.translation.loading import load_run, open_run
+from attnkit.tasks.translation.pair_scorer import open_pair_scorer
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 from attnkit.text.tokenizer import Tokenizer
 
@@ -207,30 +207,33 @@ def test_one_run_writes_pairs_of_both_directions(imported: Imported, tmp_path: P
     quick: dict[str, Any] = {"device": "cpu", "threads": 1, "max_length": 12, "min_length": 4, "quiet": True}
     translator = attnkit.Translator.load(imported.run, device="cpu", threads=1, src_lang=tgt, tgt_lang=src)
     texts = [text for (text,) in translator.translate_texts(lines, max_length=12, min_length=4)]
-    forward = attnkit.Translator.load(imported.run_of_other, device="cpu", threads=1)
-    scores = [score.log_prob / score.n_tokens for score in forward.score(texts, lines)]
-    written = [(text, line, score) for text, line, score in zip(texts, lines, scores, strict=True) if text.strip()]
-    ranked = sorted(score for _, _, score in written)
-    _, middle = max(
-        (high - low, (low + high) / 2) for low, high in pairwise(ranked[len(ranked) // 4 : -len(ranked) // 4])
-    )
-    expected = [(text, line) for text, line, score in written if score > middle]
-    assert 3 < len(expected) < len(written) - 3
-    settings = {"keep_flagged": True, "min_round_trip": 0.0, "min_forward_log_prob": middle, "tag": ""}
+    right = attnkit.Translator.load(imported.run_of_other, device="cpu", threads=1).score(texts, lines)
+    wrong = attnkit.Translator.load(imported.run, device="cpu", threads=1, tgt_lang=tgt).score(texts, lines)
+    both = [tuple(one.log_prob / one.n_tokens for one in pair) for pair in zip(right, wrong, strict=True)]
+    # A limit between the scores of a line by the right code of the source and by the usual one, and near no other.
+    limits = [(a + b) / 2 for a, b in sorted(both, key=lambda pair: -abs(pair[0] - pair[1]))]
+    least = next(limit for limit in limits if min(abs(a - limit) for a, _ in both) > 1e-4)
+    assert any((a > least) != (b > least) for a, b in both)
+    pairs = zip(texts, lines, both, strict=True)
+    expected = [(text, line) for text, line, (score, _) in pairs if score > least and text.strip()]
+    settings = {"keep_flagged": True, "min_round_trip": 0.0, "min_forward_log_prob": least, "tag": ""}
     mono = write_lines(tmp_path / "mono", lines)
     for name, other in (("one", imported.run), ("two", imported.run_of_other)):
         options = {"settings": settings, "tgt_lang": src, "mono_lang": tgt, **quick}
         attnkit.back_translate(imported.run, mono, tmp_path / name, forward=other, **options)
         sides = [(tmp_path / name / f"pairs.{side}").read_text().split("\n")[:-1] for side in ("src", "tgt")]
         assert list(zip(*sides, strict=True)) == expected
-    both = [write_lines(tmp_path / name, text) for name, text in (("a", texts), ("b", lines))]
-    for name, runs in (("one", [imported.run] * 2), ("two", [imported.run_of_other, imported.run])):
-        attnkit.augment(
-            *both, tmp_path / f"more {name}", forward=runs[0], backward=runs[1], settings={"keep_flagged": True},
-            src_lang=src, tgt_lang=tgt, **quick,
-        )  # fmt: skip
-    for file in ("pairs.src", "pairs.tgt"):
-        assert (tmp_path / "more one" / file).read_text() == (tmp_path / "more two" / file).read_text()
+    corpus = [write_lines(tmp_path / name, text) for name, text in (("a", lines[::-1]), ("b", lines))]
+    attnkit.augment(
+        *corpus, tmp_path / "more", forward=imported.run, backward=imported.run, settings={"keep_flagged": True},
+        src_lang=src, tgt_lang=tgt, **quick,
+    )  # fmt: skip
+    sides = [(tmp_path / "more" / f"pairs.{side}").read_text().split("\n")[:-1] for side in ("src", "tgt")]
+    forward = attnkit.Translator.load(imported.run_of_other, device="cpu", threads=1)
+    written = [text for (text,) in forward.translate_texts(lines[::-1], max_length=12, min_length=4)]
+    made = {(line, text) for line, text in zip(lines[::-1], written, strict=True) if text.strip()}
+    made |= {(f"<bt> {text}", line) for text, line in zip(texts, lines, strict=True) if text.strip()}
+    assert set(zip(*sides, strict=True)) == made
     with pytest.raises(UsageError, match="cannot translate both ways"):
         attnkit.back_translate(
             imported.run, mono, tmp_path / "x", forward=imported.run, settings=settings, tgt_lang=src, mono_lang=src
@@ -238,6 +241,16 @@ def test_one_run_writes_pairs_of_both_directions(imported: Imported, tmp_path: P
     with pytest.raises(UsageError, match="the model has no language 'xx'") as caught:
         attnkit.back_translate(imported.run, mono, tmp_path / "x", tgt_lang=src, mono_lang="xx", **quick)
     assert caught.value.where == "--mono-lang"
+
+
+def test_a_filter_scores_pairs_of_the_direction(imported: Imported) -> None:
+    sources, targets = sentences()[:20], sentences()[20:40]
+    score, name = open_pair_scorer(imported.run, imported.other, print)
+    of_other, other = open_pair_scorer(imported.run_of_other, LanguagePair(), print)
+    usual, plain = open_pair_scorer(imported.run, LanguagePair(), print)
+    assert score(sources, targets) == of_other(sources, targets) != usual(sources, targets)
+    assert name == " ".join([plain, *map(str, imported.other)])
+    assert other
 
 
 def test_a_service_takes_codes_as_directions(imported: Imported) -> None:
