@@ -1,11 +1,13 @@
 """Tags: symbols at the start of source lines that tell a model what a pair is.
 
-Imported models of many languages have codes of their own instead, before sources and targets.
+Models of attnkit read a tag of the target language (Johnson et al. 2017). Imported models of many languages have codes
+instead: that of the source language is put before each source, that of the target language begins each target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,6 +98,43 @@ def code_of(codes: Sequence[str], language: str | None, option: str) -> str:
     shown = ", ".join(named) if len(named) <= 12 else f"{len(named)}, such as {', '.join(close or named[:6])}"
     what = "this model needs a language" if language is None else f"the model has no language '{language[:40]}'"
     raise UsageError(what, where=option, help=f"choose one of {shown}")
+
+
+@dataclass(frozen=True)
+class TranslationDirection:
+    """What a run needs to translate from one language into another."""
+
+    src_tokenizer: Tokenizer  #: puts the code of the source language before texts, if the model has codes
+    tgt_tokenizer: Tokenizer  #: likewise of the target language
+    tag: tuple[int, ...] = ()  #: ids before those of each source: of the tag of the target language
+    tgt_lang: str | None = None  #: target language that was chosen, or the only one with a tag; None: unknown
+
+    @property
+    def code(self) -> list[int]:
+        """Forced first ids of each translation, which its score leaves out."""
+        return self.tgt_tokenizer.code_ids
+
+    @property
+    def name(self) -> str:
+        """Codes of both languages, such as ``eng_Latn:deu_Latn``; empty without codes."""
+        pieces = self.src_tokenizer.pieces, self.tgt_tokenizer.pieces
+        codes = [one.code for one in pieces if one is not None and one.code is not None]
+        return ":".join(map(language_of_code, codes))
+
+
+def named_direction(tokenizers: tuple[Tokenizer, Tokenizer], name: str) -> TranslationDirection:
+    """Return a direction of training text, such as ``en:de``; empty: the usual one.
+
+    Raises ``UsageError`` if an imported model does not have a language.
+    """
+    src, tgt = tokenizers
+    codes, tgt_lang = src.language_codes, name.partition(":")[2] or None
+    first, last = direction_tags(name, codes)
+    if not codes:
+        return TranslationDirection(src, tgt, tuple(tag_ids(src, first)), tgt_lang)
+    if name:
+        src, tgt = src.with_code(first), tgt.with_code(last)
+    return TranslationDirection(src, tgt, (), tgt_lang)
 
 
 def is_back_translated(path: Path) -> bool:

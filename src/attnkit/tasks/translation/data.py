@@ -217,7 +217,7 @@ def check_symbols(config: TranslationConfig, tokenizer: Tokenizer) -> None:
 
 
 def check_tags(config: TranslationConfig, tokenizer: Tokenizer) -> None:
-    """Raise ``UsageError`` if a given source vocabulary lacks a tag or code of a language."""
+    """Raise ``UsageError`` if a given vocabulary lacks a language's tag or code."""
     if codes := tokenizer.language_codes:
         for pair in (*config.data.training_pairs, *config.data.validation_pairs):
             direction_tags(pair.direction, codes)
@@ -231,7 +231,7 @@ def check_tags(config: TranslationConfig, tokenizer: Tokenizer) -> None:
 
 @dataclass(frozen=True)
 class Rewriter:
-    """Rewrites pairs as a model reads them: symbols first, then the tags of both sides."""
+    """Rewrites pairs as a model reads them: symbols first, then tags of both sides."""
 
     rewrite: Rewrite
     tags: tuple[str, str]

@@ -1,18 +1,12 @@
-"""Directions of a run: tags and codes before sources and translations.
-
-Models of attnkit read a tag of the target language before each source (Johnson et al. 2017). Imported models of many
-languages have codes instead: that of the source language is put before each source, that of the target language begins
-each target.
-"""
+"""Choice of a run's direction by the languages that a user names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnkit.errors import UsageError
-from attnkit.text.tags import code_of, direction_tags, language_of_code, language_tag, tag_ids
+from attnkit.text.tags import TranslationDirection, code_of, language_tag, tag_ids
 
 if TYPE_CHECKING:
     from attnkit.tasks.translation.loading import OpenedRun
@@ -43,28 +37,6 @@ def languages_of(direction: str) -> LanguagePair:
     return LanguagePair(src or None, tgt or None)
 
 
-@dataclass(frozen=True)
-class TranslationDirection:
-    """What a run needs to translate from one language into another."""
-
-    src_tokenizer: Tokenizer  #: puts the code of the source language before texts, if the model has codes
-    tgt_tokenizer: Tokenizer  #: likewise of the target language
-    tag: tuple[int, ...] = ()  #: ids before those of each source: of the tag of the target language
-    tgt_lang: str | None = None  #: target language that was chosen, or the only one with a tag; None: unknown
-
-    @property
-    def code(self) -> list[int]:
-        """Forced first ids of each translation, which its score leaves out."""
-        return self.tgt_tokenizer.code_ids
-
-    @property
-    def name(self) -> str:
-        """Codes of both languages, such as ``eng_Latn:deu_Latn``; empty without codes."""
-        pieces = self.src_tokenizer.pieces, self.tgt_tokenizer.pieces
-        codes = [one.code for one in pieces if one is not None and one.code is not None]
-        return ":".join(map(language_of_code, codes))
-
-
 def has_choice(run: OpenedRun) -> bool:
     """Return whether languages of a run can be chosen: it has codes, or several tags."""
     return bool(run.src_tokenizer.language_codes) or len(run.config.data.target_languages) > 1
@@ -88,28 +60,13 @@ def find_direction(
         src, tgt = map(_with_code, tokenizers, languages, trained, SIDES, options)
         return TranslationDirection(src, tgt, (), languages.tgt)
     if languages.src is not None and languages.src not in data.source_languages:
-        what = "this run reads sources of any language alike"
+        what = "this run has no source languages to choose from"
         if data.source_languages:
             raise _unknown(languages.src, data.source_languages, SIDES[0], options[0])
         raise UsageError(what, where=options[0], help=f"leave out {options[0]}")
     tgt_lang = _chosen(languages.tgt, data.target_languages, options[1])
     tag = "" if tgt_lang is None else language_tag(tgt_lang)
     return TranslationDirection(*tokenizers, tuple(tag_ids(run.src_tokenizer, tag)), tgt_lang)
-
-
-def named_direction(tokenizers: tuple[Tokenizer, Tokenizer], name: str) -> TranslationDirection:
-    """Return a direction of training text, such as ``en:de``; empty: that of the run.
-
-    Raises ``UsageError`` if an imported model does not have a language.
-    """
-    src, tgt = tokenizers
-    codes, tgt_lang = src.language_codes, languages_of(name).tgt
-    first, last = direction_tags(name, codes)
-    if not codes:
-        return TranslationDirection(src, tgt, tuple(tag_ids(src, first)), tgt_lang)
-    if name:
-        src, tgt = src.with_code(first), tgt.with_code(last)
-    return TranslationDirection(src, tgt, (), tgt_lang)
 
 
 def _with_code(tokenizer: Tokenizer, language: str | None, trained: Sequence[str], side: str, option: str) -> Tokenizer:

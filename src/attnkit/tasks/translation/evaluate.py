@@ -33,8 +33,8 @@ from attnkit.models.linear import pack, without_dropout
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData
-from attnkit.tasks.translation.directions import named_direction
 from attnkit.text.sentences import split_ids
+from attnkit.text.tags import named_direction
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096

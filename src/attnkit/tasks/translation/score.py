@@ -14,7 +14,6 @@ from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import DataError
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Scorer
-from attnkit.tasks.translation.directions import TranslationDirection
 from attnkit.tasks.translation.inline_text import InlineText
 from attnkit.tasks.translation.loading import OpenedRun
 from attnkit.tasks.translation.segmenting import Segmenter
@@ -22,6 +21,7 @@ from attnkit.tasks.translation.signs import NO_PROFILE, Sign, SourceSigns
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.text.lines import is_blank
 from attnkit.text.sentences import SentenceSplitter
+from attnkit.text.tags import TranslationDirection
 
 _WINDOW = 4096  # pairs sorted by length together
 _ROWS = 512  # rows of logits computed at a time

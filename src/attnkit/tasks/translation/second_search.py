@@ -13,11 +13,11 @@ from attnkit.text.inline_symbols import annotate
 
 if TYPE_CHECKING:
     from attnkit.decoding.suppression import SuppressedPhrases
-    from attnkit.tasks.translation.directions import TranslationDirection
     from attnkit.tasks.translation.inline_text import InlineText
     from attnkit.tasks.translation.loading import OpenedRun
     from attnkit.tasks.translation.segmenting import Segmenter
     from attnkit.tasks.translation.terminology import Terminology
+    from attnkit.text.tags import TranslationDirection
     from attnkit.text.tokenizer import Tokenizer
 
 Way = Literal["shown", "placed", "required"]

@@ -28,14 +28,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import UNK_ID
 from attnkit.quality.profile import TrainingProfile
-from attnkit.tasks.translation.directions import (
-    OPTIONS,
-    USUAL,
-    LanguagePair,
-    TranslationDirection,
-    find_direction,
-    has_choice,
-)
+from attnkit.tasks.translation.directions import OPTIONS, USUAL, LanguagePair, find_direction, has_choice
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.inline_text import InlineText
@@ -46,6 +39,7 @@ from attnkit.tasks.translation.signs import NO_PROFILE, FindSigns, SourceSigns
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.text.inline_symbols import PLAIN, MaskedText
 from attnkit.text.lines import is_blank, line_batches
+from attnkit.text.tags import TranslationDirection
 from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
