@@ -118,6 +118,20 @@ def test_a_language_is_chosen_for_each_call(both: Path, workshop: Any) -> None:
         assert sum(score.log_probs[0][:-1]) == pytest.approx(log_prob, abs=1e-3)
 
 
+def test_a_source_language_is_checked_and_changes_nothing(both: Path, workshop: Any, tmp_path: Path) -> None:
+    lines, translator = lines_of(workshop.file("test.src"))[:9], attnkit.Translator.load(both, device="cpu", threads=1)
+    usual = [one.text for one in translator.translate(lines, tgt_lang="down")]
+    assert [one.text for one in translator.translate(lines, src_lang="up", tgt_lang="down")] == usual
+    with pytest.raises(UsageError, match="unknown source language 'fr'; this run has up, down") as caught:
+        translator.translate(lines, src_lang="fr", tgt_lang="down")
+    assert (caught.value.where, caught.value.help) == ("--src-lang", "add --src-lang up")
+    text = workshop.file("test.src")
+    with pytest.raises(UsageError, match="unknown source language 'fr'"):
+        attnkit.distill(both, text, tmp_path / "out", src_lang="fr", tgt_lang="down", device="cpu")
+    with pytest.raises(UsageError, match="unknown source language 'fr'"):
+        attnkit.compare([both, both], [(text, workshop.file("test.tgt"))], src_lang="fr", tgt_lang="down")
+
+
 def test_torch_and_compiled_loops_read_the_tag_alike(both: Path, workshop: Any) -> None:
     lines = lines_of(workshop.file("test.src"))[:20]
     texts = [

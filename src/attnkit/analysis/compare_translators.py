@@ -183,8 +183,9 @@ def _load_systems(
         found.append(_System(path, translator, None if files is None else _TrainingText(files)))
     translators = [one.translator for one in found if one.translator is not None]
     several = [one for one in translators if has_choice(one.runs[0])]
+    has_codes = any(one.src_tokenizer.language_codes for one in translators)
     for translator in several or translators[:1]:  # if none has several, a language that is given is refused
-        translator.set_languages(needed(translator.runs[0], languages) if several else languages)
+        translator.set_languages(needed(translator.runs[0], languages) if has_codes else languages)
     return found
 
 

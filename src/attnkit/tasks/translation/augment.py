@@ -112,7 +112,7 @@ def augment(
         (request.src_lang, request.backward, "--src-lang"),
         (request.tgt_lang, request.forward, "--tgt-lang"),
     ):
-        if language is not None and not runs and not any(writer.has_codes for writer in writers):
+        if language is not None and not runs and not any(writer.run.src_tokenizer.language_codes for writer in writers):
             what = f"no run translates into the language of {option}"
             help = f"add {'--backward' if option == '--src-lang' else '--forward'} RUN, or leave it out"
             raise UsageError(what, where=option, help=help)

@@ -22,9 +22,10 @@ from attnkit.errors import DataError, UsageError
 from attnkit.io.job_folder import check_not_inside, is_finished
 from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.bleu import build_metric, score_sentences
-from attnkit.tasks.translation.directions import OPTIONS, LanguagePair, needed
+from attnkit.tasks.translation.directions import OPTIONS, LanguagePair, find_direction, needed
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
+from attnkit.tasks.translation.loading import OpenedRun
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.signs import Sign
@@ -98,6 +99,8 @@ def make_pairs(
     """
     check_files(request)
     writer = PairWriter(request, tell)
+    if not request.is_back:  # no run of the other direction needs the language of the text
+        find_direction(writer.run, LanguagePair(request.text_lang, request.tgt_lang), request.lang_options)
     settings = job_settings(request, writer.search)
     return write_windows(request, settings, [writer], writer.write, progress, resumed)
 
@@ -187,7 +190,7 @@ class PairWriter:
             request, tell, request.run, request.checkpoint, request.adapter
         )
         # Where languages have tags, that of the text matters to the run of the other direction alone.
-        languages = needed(self._translator.runs[0], LanguagePair(request.text_lang, request.tgt_lang))
+        languages = needed(self.run, LanguagePair(request.text_lang, request.tgt_lang))
         self._translator.set_languages(languages, request.lang_options)
         self._translator.segmenter.policy = request.split
         self._translator.segmenter.tell = tell
@@ -212,9 +215,9 @@ class PairWriter:
             self._forward = ForwardFilter(request.forward, request, self._tell)
 
     @property
-    def has_codes(self) -> bool:
-        """Return whether the run is an imported one with codes of both languages."""
-        return bool(self._translator.runs[0].src_tokenizer.language_codes)
+    def run(self) -> OpenedRun:
+        """Return the run that translates."""
+        return self._translator.runs[0]
 
     @property
     def is_back(self) -> bool:

@@ -224,7 +224,7 @@ class TranslationPipeline:
             raise UsageError("a glossary needs a beam search", where="sampling", help="leave out sampling")
         needs_terms = self.terminology is not None or self.inline.has_symbols
         joins = self._joins if needs_terms and not config.sampling else None
-        return SearchJob(config, record, self.suppressed, len(self.direction.code), joins, self.stops)
+        return SearchJob(config, record, self.suppressed, len(self.tgt_tokenizer.code_ids), joins, self.stops)
 
     @cached_property
     def _joins(self) -> NDArray[np.bool_]:
