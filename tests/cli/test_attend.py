@@ -28,7 +28,7 @@ from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 from attnkit.tasks.text_classification.predict import HanPredictor
 from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.translator import load_translator
-from attnkit.text.tokenizer import encode_masked
+from attnkit.text.masked_lines import encode_masked
 
 Call = Callable[..., tuple[int, str, str]]
 LINE = "1 2 3 4"

@@ -72,6 +72,7 @@ def test_the_texts_are_cut_and_translated_as_before(name: str, tmp_path: Path) -
             ids = [old.pieces.names[id] for id in old.encode([line])[0]]
             assert [new.pieces.names[id] for id in new.encode([line])[0]] == ids, ascii(line)
     assert load_translator([pruned.path]).translate(lines, beam_size=1, **SETTINGS) == translations
+    assert set(after.src_tokenizer.language_codes) == set(before.src_tokenizer.language_codes)
     # The rows of kept entries are what they were.
     named = before.tgt_tokenizer.pieces, after.tgt_tokenizer.pieces
     assert named[0] is not None and named[1] is not None

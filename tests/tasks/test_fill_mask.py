@@ -18,7 +18,7 @@ from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.layers import PackedLayout
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
-from attnkit.text.tokenizer import encode_masked
+from attnkit.text.masked_lines import encode_masked
 
 MASK = "[MASK]"
 LINES = [

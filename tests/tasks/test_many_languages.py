@@ -21,6 +21,7 @@ from attnkit.formats.documents import parse_line
 from attnkit.formats.passages import render
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.data import open_prepared
+from attnkit.tasks.translation.directions import LanguagePair
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.evaluate import scores_by_direction
 from attnkit.tasks.translation.parallel_data import ParallelData
@@ -117,6 +118,20 @@ def test_a_language_is_chosen_for_each_call(both: Path, workshop: Any) -> None:
         assert sum(score.log_probs[0][:-1]) == pytest.approx(log_prob, abs=1e-3)
 
 
+def test_a_source_language_is_checked_and_changes_nothing(both: Path, workshop: Any, tmp_path: Path) -> None:
+    lines, translator = lines_of(workshop.file("test.src"))[:9], attnkit.Translator.load(both, device="cpu", threads=1)
+    usual = [one.text for one in translator.translate(lines, tgt_lang="down")]
+    assert [one.text for one in translator.translate(lines, src_lang="up", tgt_lang="down")] == usual
+    with pytest.raises(UsageError, match="unknown source language 'fr'; this run has up, down") as caught:
+        translator.translate(lines, src_lang="fr", tgt_lang="down")
+    assert (caught.value.where, caught.value.help) == ("--src-lang", "add --src-lang up")
+    text = workshop.file("test.src")
+    with pytest.raises(UsageError, match="unknown source language 'fr'"):
+        attnkit.distill(both, text, tmp_path / "out", src_lang="fr", tgt_lang="down", device="cpu")
+    with pytest.raises(UsageError, match="unknown source language 'fr'"):
+        attnkit.compare([both, both], [(text, workshop.file("test.tgt"))], src_lang="fr", tgt_lang="down")
+
+
 def test_torch_and_compiled_loops_read_the_tag_alike(both: Path, workshop: Any) -> None:
     lines = lines_of(workshop.file("test.src"))[:20]
     texts = [
@@ -128,8 +143,8 @@ def test_torch_and_compiled_loops_read_the_tag_alike(both: Path, workshop: Any) 
 
 def test_attention_to_the_tag_is_to_no_word(both: Path) -> None:
     translator = load_translator([both], device="cpu", threads=1)
-    translator.set_target_language("down")
-    n_tag = len(translator.tag)
+    translator.set_languages(LanguagePair(tgt="down"))
+    n_tag = len(translator.direction.tag)
     (found,) = translator.stream(["1 2 3"], record=True)
     ids = translator.tgt_tokenizer.encode(["7 8 9"])[0]
     weights = np.full((3, n_tag + 4), 0.1, np.float32)
@@ -212,14 +227,14 @@ def test_two_runs_are_compared_in_one_language(both: Path, trained: Path, worksh
     tests = [(workshop.file("test.src"), workshop.file("test.tgt"))]
     with pytest.raises(UsageError, match="no target language is chosen"):
         list(compare_translators([trained, both], tests))
-    (one,) = compare_translators([trained, both], tests, tgt_lang="down")
+    (one,) = compare_translators([trained, both], tests, languages=LanguagePair(tgt="down"))
     translator = load_translator([both], device="cpu")
-    translator.set_target_language("down")
+    translator.set_languages(LanguagePair(tgt="down"))
     texts = translator.translate(workshop.file("test.src").read_text().splitlines())
     bleu = sacrebleu.corpus_bleu(texts, [workshop.file("test.tgt").read_text().splitlines()]).score
     assert one.scores[0].system == pytest.approx(bleu)
     with pytest.raises(UsageError, match="has no tag"):
-        list(compare_translators([trained, trained], tests, tgt_lang="down"))
+        list(compare_translators([trained, trained], tests, languages=LanguagePair(tgt="down")))
 
 
 def test_runs_of_other_languages_are_no_ensemble(both: Path, trained: Path, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.tokenizer import Tokenizer, encode_masked, fill_masks
+from attnkit.text.masked_lines import encode_masked, fill_masks
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 MASK = "[MASK]"

@@ -22,6 +22,7 @@ from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, Beam
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.language_modeling.config import LANGUAGE_TASKS
 from attnkit.tasks.text_classification.predict import HanPredictor
+from attnkit.tasks.translation.directions import OPTIONS
 from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.score import check_lengths
 from attnkit.tasks.translation.translator import TranslationPipeline
@@ -38,7 +39,11 @@ def extract_attention(query: AttentionQuery) -> AttentionReport:
     tree = read_tree(checkpoint)
     model, task = tree.get("model"), tree.get("task")
     is_han = isinstance(model, dict) and model.get("kind") == "han"
-    of_translators = {"--target": query.targets, "--beam-size": query.beam_size, "--tgt-lang": query.tgt_lang}
+    of_translators = {
+        "--target": query.targets,
+        "--beam-size": query.beam_size,
+        **dict(zip(OPTIONS, query.languages, strict=True)),
+    }
     of_translators |= {"--pair": query.pairs} if is_han else {}
     given = [option for option, value in of_translators.items() if value]
     if given and (is_han or task in LANGUAGE_TASKS):
@@ -93,7 +98,7 @@ def load_attending(query: AttentionQuery) -> tuple[TranslationPipeline, LoadedRu
         help = "train a model with attention: --set model.alignment=additive"
         raise RunError("this model has no attention weights", where=str(run.path), help=help)
     translator = TranslationPipeline([run], LocalSearch([run.model], run.device))
-    translator.set_target_language(query.tgt_lang)
+    translator.set_languages(query.languages)
     return translator, run
 
 
@@ -130,7 +135,7 @@ def written_lines(translator: TranslationPipeline, run: LoadedRun, query: Attent
         if not source.strip():
             raise DataError("the line is blank", where=f"source:{number}")
         masked = translator.mask(source)
-        ids = translator.tag + translator.src_tokenizer.encode([masked.text])[0]
+        ids = [*translator.direction.tag, *translator.src_tokenizer.encode([masked.text])[0]]
         if len(ids) > translator.max_source:
             most = f"more than the maximum of {translator.max_source:,}"
             what = f"this line has {len(ids):,} tokens, {most}"
@@ -145,7 +150,10 @@ def written_lines(translator: TranslationPipeline, run: LoadedRun, query: Attent
         plain = {"sampling": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
         config = translator.configure({**plain, "beam_size": width, "num_hypotheses": width})
         trace = BeamTrace(1) if config.beam_size > 1 else None
-        best = search([run.model], Sources(*pad_sources([ids], run.device)), config, tree=trace)[0][0]
+        code = translator.direction.code
+        prefix = torch.tensor([code], device=run.device) if code else None
+        sources = Sources(*pad_sources([ids], run.device), prefix, n_given=len(code))
+        best = search([run.model], sources, config, tree=trace)[0][0]
         tree: list[BeamNode] = []
         if trace is not None:
             nodes, path = trace.nodes[0], set(trace.path(0, best))

@@ -30,9 +30,10 @@ from attnkit.tasks.finetuning.text_classification import TextClassificationPredi
 from attnkit.tasks.finetuning.token_classification import word_rows
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline, check_length
+from attnkit.text.masked_lines import encode_masked
 from attnkit.text.squad import Paragraph, Question
 from attnkit.text.token_runs import token_runs
-from attnkit.text.tokenizer import Tokenizer, encode_masked
+from attnkit.text.tokenizer import Tokenizer
 
 N_GUESSES = 3  #: predicted tokens shown per mask, and after a prompt
 _PAIR_HELP = 'add --pair "the second text"'

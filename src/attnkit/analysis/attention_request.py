@@ -14,6 +14,7 @@ from attnkit.plotting.attention_maps import AttentionExample, Choice, MapSlice, 
 from attnkit.plotting.figures import PictureFormat, attention_picture, missing_glyphs
 from attnkit.plotting.html.attention import build_page
 from attnkit.protocols import Unit
+from attnkit.tasks.translation.directions import USUAL, LanguagePair
 from attnkit.text.files import STDIN
 from attnkit.text.lines import LineReader
 
@@ -32,7 +33,7 @@ class AttentionQuery:
     beam_size: int | None = None  #: beam size of the translation; None: the run's
     checkpoint: str | None = None
     device: str = "auto"
-    tgt_lang: str | None = None  #: target language of a translator with several
+    languages: LanguagePair = USUAL  #: of a translator with several
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from attnkit.io.plain_data import PlainResult
 from attnkit.metrics.bleu import PAIRED_TESTS, Comparison, PairedTestName, build_metric
 from attnkit.quality.overlap import find_seen
 from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.tasks.translation.directions import USUAL, LanguagePair, has_choice, needed
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 from attnkit.text.files import STDIN
 from attnkit.text.lines import read_lines
@@ -99,19 +100,19 @@ def compare_translators(
     test: PairedTestName = "bootstrap",
     groups: bool = False,
     n_lines: int = 0,
-    tgt_lang: str | None = None,
+    languages: LanguagePair = USUAL,
     threads: int | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[TestComparison]:
     """Yield the comparison of the first system with each other one, on each test file.
 
     A system is a run, which searches by its own settings, or a file of translations of the only test. ``test`` is the
-    paired test. ``groups`` adds the scores of groups of lines, ``n_lines`` the lines that differ most. ``tgt_lang`` is
-    the target language of runs with several; ``tell`` receives progress and notes. Raises ``RunError`` for an unusable
+    paired test. ``groups`` adds the scores of groups of lines, ``n_lines`` the lines that differ most. ``languages``
+    are those of runs with several; ``tell`` receives progress and notes. Raises ``RunError`` for an unusable
     run, ``DataError`` for an unusable file, ``UsageError`` for a language that no run has.
     """
     texts = [_read_test(*files) for files in tests]
-    baseline, *others = _load_systems(systems, tgt_lang, threads, tell)
+    baseline, *others = _load_systems(systems, languages, threads, tell)
     for one in others:
         if one.translator is not None and one.training is None:
             tell(f"the training files of {one.path} are gone: overlap with the test files is unknown")
@@ -169,7 +170,7 @@ class _System:
 
 
 def _load_systems(
-    systems: Sequence[Path], tgt_lang: str | None, threads: int | None, tell: Callable[[str], None]
+    systems: Sequence[Path], languages: LanguagePair, threads: int | None, tell: Callable[[str], None]
 ) -> list[_System]:
     """Return the systems; runs are loaded."""
     found = []
@@ -181,9 +182,10 @@ def _load_systems(
         files = training_text(translator.runs[0].config)
         found.append(_System(path, translator, None if files is None else _TrainingText(files)))
     translators = [one.translator for one in found if one.translator is not None]
-    several = [one for one in translators if len(one.runs[0].config.data.target_languages) > 1]
+    several = [one for one in translators if has_choice(one.runs[0])]
+    has_codes = any(one.src_tokenizer.language_codes for one in translators)
     for translator in several or translators[:1]:  # if none has several, a language that is given is refused
-        translator.set_target_language(tgt_lang)
+        translator.set_languages(needed(translator.runs[0], languages) if has_codes else languages)
     return found
 
 

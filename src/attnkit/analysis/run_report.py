@@ -16,6 +16,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.plotting.attention_maps import MapSlice
 from attnkit.plotting.curves import Curve, GrowingCurve
 from attnkit.plotting.progress_text import score_name
+from attnkit.tasks.translation.directions import USUAL, LanguagePair
 
 MOST_RUNS = 12
 _MAX_CARD = 1 << 20  # bytes of a model card that is read
@@ -84,7 +85,7 @@ class ReportRequest:
 
     tests: Sequence[Files] = ()  #: source and target files
     lines: Sequence[str] = ()  #: source lines whose attention is shown
-    tgt_lang: str | None = None  #: target language of translators with several
+    languages: LanguagePair = USUAL  #: of translators with several
     threads: int | None = None
 
 
@@ -112,7 +113,7 @@ def build_report(
     runs = [ReportedRun(str(path), rows[path], read_history(path), card_facts(path)) for path in paths]
     tests = []
     if request.tests:
-        options: dict[str, Any] = {"tgt_lang": request.tgt_lang, "threads": request.threads, "tell": tell}
+        options: dict[str, Any] = {"languages": request.languages, "threads": request.threads, "tell": tell}
         tests = list(compare_translators(paths, request.tests, groups=True, n_lines=10, **options))
     return RunReport(runs, tests, _attention(paths, request, tell))
 
@@ -138,7 +139,7 @@ def _attention(paths: Sequence[Path], request: ReportRequest, tell: Callable[[st
 
     for path in paths:
         tell(f"attention of {path}")
-        answer = extract_attention(AttentionQuery(path, list(request.lines), tgt_lang=request.tgt_lang))
+        answer = extract_attention(AttentionQuery(path, list(request.lines), languages=request.languages))
         for line, example in zip(found, answer.sentences, strict=True):
             line.seen.append(SeenLine(str(path), example.target, list(map(_plain, pick(example, MapSelection())))))
     return found

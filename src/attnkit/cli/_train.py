@@ -96,8 +96,7 @@ def run_training(
     use, *usage = getattr(resolved.config, "usage", ()) or [
         task_spec(resolved.config.task, resolved.config.model_kind).command
     ]
-    languages = getattr(resolved.config.data, "target_languages", ())
-    options = ["--tgt-lang", languages[0]] if languages else usage
+    options = [*getattr(resolved.config, "language_options", ())] or usage
 
     def show_outcome(done: TrainingFinished) -> None:
         if training.json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, Pdf, Png, Svg, TargetLanguage
+from attnkit.cli.options import CheckpointName, Device, Pdf, Png, SourceLanguage, Svg, TargetLanguage
 from attnkit.errors import UsageError
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DistributionName
 from attnkit.progress import console
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MODES = {"example": "--example cat", "run": "attend RUN TEXT", "compare": "--compare"}  #: mode -> its invocation
 RUN_OPTIONS: tuple[str, ...] = ("target", "html", "svg", "png", "pdf", "kind", "layer", "head")
-RUN_OPTIONS += ("unit", "hide_special", "beam_size", "checkpoint", "device", "tgt_lang")
+RUN_OPTIONS += ("unit", "hide_special", "beam_size", "checkpoint", "device", "src_lang", "tgt_lang")
 OPTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(RUN_OPTIONS, ("run", "compare"))
 OPTIONS["pair"] = ("run",)
 OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "compare"))
@@ -63,6 +63,7 @@ def command(
     seed: Annotated[int | None, Option(min=0, max=2**31, help="Seed of --example and --compare. [default: 1]")] = None,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
+    src_lang: SourceLanguage = None,
     tgt_lang: TargetLanguage = None,
 ) -> None:
     """Show attention weights in the terminal, or write HTML, SVG, PNG, PDF or JSON.
@@ -114,10 +115,12 @@ def command(
         return
     from attnkit.analysis.attention import extract_attention
     from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
+    from attnkit.tasks.translation.directions import LanguagePair
 
     selection = replace(parse_selection(kind, layer, head or "mean"), unit=unit, special=not hide_special)
     lines = source_lines(text or [])
-    query = AttentionQuery(run, lines, target or (), pair or (), beam_size, checkpoint, device, tgt_lang)
+    languages = LanguagePair(src_lang, tgt_lang)
+    query = AttentionQuery(run, lines, target or (), pair or (), beam_size, checkpoint, device, languages)
     if compare:
         answer = compare_functions(query, FunctionChoice(names, distribution, seed), selection.layer)
         selection = replace(selection, layer=None, every=True)

@@ -34,10 +34,12 @@ def command(
     ] = "",
     num_hypotheses: Annotated[int | None, Option(help="Translations per line and run.")] = None,
     src_lang: Annotated[
-        str | None, Option(help="Language of SRC, if a --backward run has several: en.", metavar="CODE")
+        str | None,
+        Option(help="Language of SRC, if a --backward run has several or one is imported: en.", metavar="CODE"),
     ] = None,
     tgt_lang: Annotated[
-        str | None, Option(help="Language of TGT, if a --forward run has several: de.", metavar="CODE")
+        str | None,
+        Option(help="Language of TGT, if a --forward run has several or one is imported: de.", metavar="CODE"),
     ] = None,
     *,
     shared: SampledPairOptions,

@@ -35,7 +35,9 @@ def command(
     tgt_lang: Annotated[
         str | None, Option(help="Language of the translations, if RUN has several: en.", metavar="CODE")
     ] = None,
-    mono_lang: Annotated[str | None, Option(help="Language of MONO, if --forward has several.", metavar="CODE")] = None,
+    mono_lang: Annotated[
+        str | None, Option(help="Language of MONO, if --forward has several or RUN is imported.", metavar="CODE")
+    ] = None,
     checkpoint: options.CheckpointName = None,
     adapter: options.Adapter = None,
     *,
@@ -58,6 +60,7 @@ def command(
     """
     filters = {"min_forward_log_prob": min_forward_log_prob, "min_round_trip": min_round_trip}
     config, search = read_options(shared, tag=tag, num_hypotheses=num_hypotheses, **filters)
+    from attnkit.tasks.translation.directions import BACK_OPTIONS
     from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
 
     request = SyntheticRequest(
@@ -72,6 +75,7 @@ def command(
         adapter=adapter,
         tgt_lang=tgt_lang,
         text_lang=mono_lang,
+        lang_options=BACK_OPTIONS,
         **shared.request,
     )
     run_job(partial(make_pairs, request), [mono], output, shared)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from attnkit.cli.options import Json, Quiet, Source, Target, TargetLanguage
+from attnkit.cli.options import Json, Quiet, Source, SourceLanguage, Target, TargetLanguage
 from attnkit.errors import UsageError
 from attnkit.progress import console
 from attnkit.quality.config import CleanConfig
@@ -49,6 +49,7 @@ def command(
         float | None, Option(help="Minimum evidence of a pair in nats (-6 to 6), by a lexicon of the corpus.")
     ] = None,
     run: Annotated[Path | None, Option(help="Run that scores pairs, for --min-log-prob.", metavar="RUN")] = None,
+    src_lang: SourceLanguage = None,
     tgt_lang: TargetLanguage = None,
     min_log_prob: Annotated[float | None, Option(help="Minimum log-probability per target token, with --run.")] = None,
     processes: Annotated[
@@ -87,9 +88,10 @@ def command(
     config = validate(CleanConfig, given, flags)
     score, scored_by = None, ""
     if run is not None:
+        from attnkit.tasks.translation.directions import LanguagePair
         from attnkit.tasks.translation.pair_scorer import open_pair_scorer  # imports torch
 
-        score, scored_by = open_pair_scorer(run, tgt_lang, console.warn)
+        score, scored_by = open_pair_scorer(run, LanguagePair(src_lang, tgt_lang), console.warn)
     request = CleanRequest(src, tgt, output, config, overwrite, scored_by, tuple(test or ()), processes)
     is_again = is_finished(output) and not overwrite
     with console.StatusLine() as status:

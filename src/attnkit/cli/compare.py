@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli.options import Json, Quiet, TargetLanguage, Threads
+from attnkit.cli.options import Json, Quiet, SourceLanguage, TargetLanguage, Threads
 from attnkit.metrics.bleu import PairedTestName
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def command(
     lines: Annotated[int, Option(min=0, max=10_000, help="Show this many lines that differ most.")] = 0,
     seeds: Annotated[bool, Option(help="One row for runs that differ in the seed alone: mean, deviation.")] = False,
     latex: Annotated[bool, Option(help="Print the table of --seeds in LaTeX (booktabs).")] = False,
+    src_lang: SourceLanguage = None,
     tgt_lang: TargetLanguage = None,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -60,6 +61,7 @@ def command(
     from attnkit.analysis.compare_translators import check_systems, compare_translators
     from attnkit.errors import UsageError
     from attnkit.progress import console
+    from attnkit.tasks.translation.directions import LanguagePair
 
     if latex and json:
         raise UsageError("--latex and --json cannot be combined", help="leave one of them out")
@@ -75,7 +77,7 @@ def command(
             test=test,
             groups=groups,
             n_lines=lines,
-            tgt_lang=tgt_lang,
+            languages=LanguagePair(src_lang, tgt_lang),
             threads=threads,
             tell=status.update,
         )

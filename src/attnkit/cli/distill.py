@@ -25,6 +25,7 @@ def command(
     num_hypotheses: Annotated[
         int | None, Option(help="Translations per line; with TGT, those to choose from. [default: 1, or the beam size]")
     ] = None,
+    src_lang: options.SourceLanguage = None,
     tgt_lang: options.TargetLanguage = None,
     checkpoint: options.CheckpointName = None,
     adapter: options.Adapter = None,
@@ -56,6 +57,7 @@ def command(
         checkpoint=checkpoint,
         adapter=adapter,
         tgt_lang=tgt_lang,
+        text_lang=src_lang,
         **shared.request,
     )
     run_job(partial(make_pairs, request), [src], output, shared)

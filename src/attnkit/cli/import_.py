@@ -43,6 +43,9 @@ def command(
     --prune-vocab leaves out what the given texts do not use, e.g. of an NLLB-200 for one pair of languages. These texts
     are cut as before; give text of both languages, as similar as you have to what is to be translated.
 
+    M2M100, NLLB-200 and mBART-50 translate from --src-lang into --tgt-lang, unless "attnkit translate" names others of
+    their languages.
+
     An adapter (LoRA) in PEFT's format, for the exported model of --base, becomes a run for translate.
 
     \b
@@ -54,7 +57,7 @@ def command(
       attnkit import huggingface opus-mt-en-de -o en-de
       attnkit import huggingface nllb -o nllb-en-de --src-lang eng_Latn \\
         --tgt-lang deu_Latn --prune-vocab train.en --prune-vocab train.de
-      attnkit translate en-de -i test.en
+      attnkit translate nllb-en-de -i test.fr --src-lang fra_Latn
     """
     from attnkit.errors import UsageError
 

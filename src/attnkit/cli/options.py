@@ -96,6 +96,9 @@ Split = Annotated[
     Option(help="Split lines into sentences; auto: those with more than the training text's lines."),
 ]
 Adapter = Annotated[Path | None, Option(help="Run of an adapter to add to RUN's weights.", metavar="RUN")]
+SourceLanguage = Annotated[
+    str | None, Option("--src-lang", help="Source language of an imported model: eng_Latn.", metavar="CODE")
+]
 TargetLanguage = Annotated[
     str | None, Option("--tgt-lang", help="Target language of a run with several: de.", metavar="CODE")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import Json, Quiet, TargetLanguage, Threads
+from attnkit.cli.options import Json, Quiet, SourceLanguage, TargetLanguage, Threads
 
 if TYPE_CHECKING:
     from attnkit.analysis.run_report import RunReport
@@ -26,6 +26,7 @@ def command(
     src: Annotated[list[Path] | None, Option(help="Test source; repeatable.", metavar="FILE")] = None,
     tgt: Annotated[list[Path] | None, Option(help="Test target; once per --src.", metavar="FILE")] = None,
     text: Annotated[list[str] | None, Option(help="Line whose attention is shown; repeatable.", metavar="TEXT")] = None,
+    src_lang: SourceLanguage = None,
     tgt_lang: TargetLanguage = None,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -50,6 +51,7 @@ def command(
     from attnkit.io import atomic
     from attnkit.io.plain_data import plain
     from attnkit.progress import console
+    from attnkit.tasks.translation.directions import LanguagePair
 
     if json and output is not None:
         raise UsageError("--json prints the report instead of writing it", where="-o", help="leave one out")
@@ -57,7 +59,8 @@ def command(
     for run in runs:
         if run.resolve() in page.resolve().parents:
             raise UsageError(f"output file {page} is inside the run folder", help="write it elsewhere")
-    request = ReportRequest(check_tests(src or [], tgt or []) if src or tgt else (), text or (), tgt_lang, threads)
+    tests = check_tests(src or [], tgt or []) if src or tgt else ()
+    request = ReportRequest(tests, text or (), LanguagePair(src_lang, tgt_lang), threads)
     with console.StatusLine(plain_every=60.0) as status:
         report = build_report(runs, request, status.update)
     if pictures is not None:

@@ -22,6 +22,7 @@ def command(
     precision: options.Precision = "float32",
     engine: options.Engine = "auto",
     threads: options.Threads = None,
+    src_lang: options.SourceLanguage = None,
     tgt_lang: options.TargetLanguage = None,
     quiet: options.Quiet = False,
     json: options.JsonPairs = False,
@@ -45,28 +46,28 @@ def command(
         raise UsageError("--return-token-scores requires --json", where="--return-token-scores", help=help)
     check_not_overwriting(output, [src, tgt])  # before torch is loaded
     from attnkit.data.loader import Batching
+    from attnkit.tasks.translation.directions import LanguagePair, find_direction
     from attnkit.tasks.translation.engines import EngineSearch
-    from attnkit.tasks.translation.ensemble import target_tag
     from attnkit.tasks.translation.loading import open_run
     from attnkit.tasks.translation.score import Total, score_pairs
     from attnkit.tasks.translation.segmenting import Segmenter
     from attnkit.tasks.translation.signs import SignCounts
     from attnkit.tasks.translation.translated_line import score_tokens
     from attnkit.text.parallel import read_parallel
-    from attnkit.text.tags import tag_ids
 
     total, counts = Total(), SignCounts()
     opened = open_run(run, checkpoint, adapter)
     for warning in opened.warnings:
         console.warn(warning)
+    direction = find_direction(opened, LanguagePair(src_lang, tgt_lang))
     searcher = EngineSearch([opened], device, precision, engine=engine, threads=threads, notify=console.warn)
     scorer, where = searcher.load_scorer()
-    tag = tag_ids(opened.src_tokenizer, target_tag(opened, tgt_lang))
-    segmenter = Segmenter(opened.src_tokenizer, opened.config.max_source - len(tag), opened.source_statistics, split)
+    longest = opened.config.max_source - len(direction.tag)
+    segmenter = Segmenter(direction.src_tokenizer, longest, opened.source_statistics, split)
     segmenter.tell = console.info
     with atomic.open_output(output) as stream:
         pairs, names = read_parallel(src, tgt), (str(src), str(tgt))
-        for score in score_pairs(opened, scorer, where, pairs, Batching(batch_size), names, segmenter, tag):
+        for score in score_pairs(opened, scorer, where, pairs, Batching(batch_size), names, segmenter, direction):
             total.add(score)
             signs = score.signs
             counts.add(signs, line=total.n_pairs)

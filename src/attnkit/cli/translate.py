@@ -73,6 +73,7 @@ def command(
     threads: options.Threads = None,
     checkpoint: options.CheckpointName = None,
     adapter: options.Adapter = None,
+    src_lang: options.SourceLanguage = None,
     tgt_lang: options.TargetLanguage = None,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
@@ -90,6 +91,7 @@ def command(
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --adapter lora-run
       attnkit translate both -i test.en --tgt-lang de
+      attnkit translate nllb -i test.fr --src-lang fra_Latn --tgt-lang deu_Latn
       attnkit translate run -i test.en --shortlist tokens.tsv
       attnkit translate run -i test.en --suppress words.txt
       attnkit translate run -i test.en --glossary terms.tsv
@@ -127,6 +129,7 @@ def command(
         threads=threads,
         checkpoint=checkpoint,
         adapter=adapter,
+        src_lang=src_lang,
         tgt_lang=tgt_lang,
         split=split,
         format=None if format == "text" else format,

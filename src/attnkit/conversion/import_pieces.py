@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from attnkit.formats.huggingface.translation_config import ForeignTranslator
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.piece_vocabulary import Codes, make_tree
 from attnkit.text.sentencepiece_file import MAX_FILE_BYTES, read_sentencepiece
+from attnkit.text.tags import code_of
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary_schema import MAX_BYTES
 
@@ -124,13 +124,7 @@ def _read_coded(
     symbols = sorted((name for name in added if name not in used and _CODE.fullmatch(name)), key=vocabulary.__getitem__)
     sides = []
     for option, language in zip(("--src-lang", "--tgt-lang"), languages, strict=True):
-        code = language if language in symbols else f"__{language}__"
-        if language is None or code not in symbols:
-            named = [symbol.strip("_") for symbol in symbols]
-            close = get_close_matches(language or "", named, n=3, cutoff=0.4)
-            shown = ", ".join(named) if len(named) <= 12 else f"{len(named)}, such as {', '.join(close or named[:6])}"
-            what = "this model needs a language" if language is None else f"the model has no language '{language[:40]}'"
-            raise UsageError(what, where=option, help=f"choose one of {shown}")
+        code = code_of(symbols, language, option)
         path, sizes = folder / "sentencepiece.bpe.model", found.vocab_sizes
         sides.append(make_piece_vocabulary(path, raw, vocabulary, roles, sizes[0], symbols, "spaced", code))
     return sides[0], sides[1]

@@ -26,7 +26,8 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Passes over each pair of files per epoch; 0.5 uses a random half, redrawn every epoch. Null: one pass."""
     directions: tuple[str, ...] | None = None
     """Languages of each pair of files, such as `en:de`, for one model of several directions: each source then has
-    the tag of its target language before it, such as `<2de>` (Johnson et al. 2017). Null: no tags."""
+    the tag of its target language before it, such as `<2de>` (Johnson et al. 2017). An imported M2M100, NLLB-200 or
+    mBART-50 has codes instead, as in `eng_Latn:deu_Latn`. Null: no tags, or the codes of the import."""
     bidirectional: bool = False
     """Train each pair of files in both directions. Without `directions`, the suffixes of the files are the languages:
     `a.en`, `a.de`."""
@@ -87,6 +88,12 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     def target_languages(self) -> tuple[str, ...]:
         """Target languages of the training files, each once; none without ``directions``."""
         return tuple(dict.fromkeys(pair.target_language for pair in self.training_pairs if pair.direction))
+
+    @property
+    def source_languages(self) -> tuple[str, ...]:
+        """Source languages of all files, each once; none without ``directions``."""
+        pairs = [*self.training_pairs, *self.validation_pairs]
+        return tuple(dict.fromkeys(pair.source_language for pair in pairs if pair.direction))
 
     def sampling_weights(self, n_pairs: Sequence[int]) -> list[float] | None:
         """Return the passes per epoch over each of ``training_pairs``; None: one over all.

@@ -21,6 +21,11 @@ class FilePair(NamedTuple):
     number: int = 0  #: index of the files in ``data.src`` and ``data.tgt``: both directions of two files share it
 
     @property
+    def source_language(self) -> str:
+        """Code of the source language, empty if unknown."""
+        return self.direction.partition(":")[0]
+
+    @property
     def target_language(self) -> str:
         """Code of the target language, empty if unknown."""
         return self.direction.partition(":")[2]

@@ -126,13 +126,16 @@ def seq2seq_loss(
 
 
 def greedy_ids(
-    searcher: SearchBackend, parts: Sequence[LineSegment], config: SearchConfig, stop: Stop | None
+    searcher: SearchBackend, parts: Sequence[LineSegment], config: SearchConfig, stop: Stop | None, n_given: int = 0
 ) -> list[list[int]]:
-    """Return each part's best token ids; raise ``EvaluationCancelled`` if stopped."""
+    """Return each part's best token ids; raise ``EvaluationCancelled`` if stopped.
+
+    ``n_given`` first ids of each prefix, such as a language code, are part of the task.
+    """
     # Sorted by length, longest first: little padding, and memory peaks at the start.
     batches = make_batches([len(part.ids) for part in parts], Batching())
     # Lazy, so that a requested stop is noticed between batches, or between windows of a whole search.
-    found = search_parts(searcher, parts, until_stopped(stop, batches), SearchJob(config))
+    found = search_parts(searcher, parts, until_stopped(stop, batches), SearchJob(config, n_given=n_given))
     return [best[0].ids for best in found]
 
 

@@ -124,6 +124,7 @@ def attend(
     beam_size: Count | None = None,
     checkpoint: str | None = None,
     device: str = "auto",
+    src_lang: str | None = None,
     tgt_lang: str | None = None,
 ) -> AttentionMaps:
     """Return all attention weights of a translator, BERT, GPT or classifier.
@@ -136,6 +137,7 @@ def attend(
         beam_size: of the translation; None: the run's.
         checkpoint: ``best``, ``last``, ``averaged`` or ``step-N``; None: the best.
         device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
+        src_lang: source language of an imported translator with language codes.
         tgt_lang: target language of a translator with several.
 
     Raises:
@@ -145,8 +147,10 @@ def attend(
     """
     from attnkit.analysis.attention import extract_attention
     from attnkit.analysis.attention_request import AttentionQuery
+    from attnkit.tasks.translation.directions import LanguagePair
 
-    query = AttentionQuery(Path(run), list(lines), targets, pairs, beam_size, checkpoint, device, tgt_lang)
+    languages = LanguagePair(src_lang, tgt_lang)
+    query = AttentionQuery(Path(run), list(lines), targets, pairs, beam_size, checkpoint, device, languages)
     return _gathered(extract_attention(query), every=False)
 
 
@@ -162,6 +166,7 @@ def compare_alignments(
     targets: Sequence[str] = (),
     checkpoint: str | None = None,
     device: str = "auto",
+    src_lang: str | None = None,
     tgt_lang: str | None = None,
 ) -> AttentionMaps:
     """Compare alignment functions on the queries and keys of one translator.
@@ -179,6 +184,7 @@ def compare_alignments(
         targets: translations of the lines; empty: the model translates them.
         checkpoint: ``best``, ``last``, ``averaged`` or ``step-N``; None: the best.
         device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
+        src_lang: source language of an imported translator with language codes.
         tgt_lang: target language of a translator with several.
 
     Raises:
@@ -188,9 +194,11 @@ def compare_alignments(
     """
     from attnkit.analysis.attention_request import AttentionQuery, check_alignments
     from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
+    from attnkit.tasks.translation.directions import LanguagePair
 
     check_alignments(alignments)
-    query = AttentionQuery(Path(run), list(lines), targets, (), None, checkpoint, device, tgt_lang)
+    languages = LanguagePair(src_lang, tgt_lang)
+    query = AttentionQuery(Path(run), list(lines), targets, (), None, checkpoint, device, languages)
     return _gathered(compare_functions(query, FunctionChoice(alignments, distribution, seed), layer), every=True)
 
 

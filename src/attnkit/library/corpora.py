@@ -99,6 +99,7 @@ def clean(
     settings: Mapping[str, Any] | None = None,
     test: Sequence[str | Path] = (),
     run: str | Path | None = None,
+    src_lang: str | None = None,
     tgt_lang: str | None = None,
     processes: Count | None = None,
     overwrite: bool = False,
@@ -115,6 +116,7 @@ def clean(
         settings: filters and repairs, e.g. ``{"realign": True, "duplicates": "near"}``; see ``CleanConfig``.
         test: files of test sets; pairs that overlap them are dropped.
         run: run that scores pairs, for ``min_log_prob`` of ``settings``.
+        src_lang: source language of an imported model with language codes.
         tgt_lang: target language of a run with several.
         processes: the result does not depend on it; None: one per core.
         overwrite: whether to replace an earlier result.
@@ -134,9 +136,10 @@ def clean(
         raise UsageError("run and min_log_prob require each other", where="run", help=help)
     score, scored_by = None, ""
     if run is not None:
+        from attnkit.tasks.translation.directions import LanguagePair
         from attnkit.tasks.translation.pair_scorer import open_pair_scorer
 
-        score, scored_by = open_pair_scorer(Path(run), tgt_lang, warn)
+        score, scored_by = open_pair_scorer(Path(run), LanguagePair(src_lang, tgt_lang), warn)
     tests = tuple(map(Path, test))
     request = CleanRequest(Path(src), Path(tgt), Path(output), config, overwrite, scored_by, tests, processes)
     with call_progress(quiet) as status:

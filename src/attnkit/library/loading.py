@@ -48,6 +48,7 @@ def load(
     threads: Count | None = None,
     checkpoint: str | None = None,
     adapter: str | Path | None = None,
+    src_lang: str | None = None,
     tgt_lang: str | None = None,
 ) -> Loaded:
     """Load a run as the class of its task; several translators are an ensemble.
@@ -63,6 +64,7 @@ def load(
         threads: None takes all CPUs.
         checkpoint: ``best``, ``last``, ``averaged`` or ``step-N``; None: the best.
         adapter: run of an adapter of a translator or a generator.
+        src_lang: source language of an imported translator with language codes, e.g. ``eng_Latn``.
         tgt_lang: target language of a translator that has several, e.g. ``de``.
 
     Raises:
@@ -85,9 +87,11 @@ def load(
     elif engine != "auto":
         raise UsageError(f"a run of task '{task}' has no choice of engine", where="engine", help="leave it out")
     if task == "translation":
-        given["tgt_lang"] = tgt_lang
-    elif tgt_lang is not None:
-        raise UsageError(f"a run of task '{task}' has no target language", where="tgt_lang", help="leave it out")
+        given |= {"src_lang": src_lang, "tgt_lang": tgt_lang}
+    for name, language in {"src_lang": src_lang, "tgt_lang": tgt_lang}.items():
+        if task != "translation" and language is not None:
+            side = "source" if name == "src_lang" else "target"
+            raise UsageError(f"a run of task '{task}' has no {side} language", where=name, help="leave it out")
     if runs and task != "translation":
         raise UsageError("only translators can be an ensemble", where=str(run), help="load the runs one by one")
     loaded: Loaded = found.load(run, *runs, **given)

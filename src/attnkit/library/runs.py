@@ -103,7 +103,8 @@ def import_run(
 ) -> ImportResult:
     """Import a Hugging Face folder as a run, or an adapter of PEFT for ``base``.
 
-    ``src_lang`` and ``tgt_lang`` are the languages of an M2M100, NLLB-200 or mBART-50, e.g. ``eng_Latn``.
+    ``src_lang`` and ``tgt_lang`` are the languages of an M2M100, NLLB-200 or mBART-50, e.g. ``eng_Latn``, between which
+    the run translates unless a call names others.
     ``prune_vocab`` are files of text: entries of a translator that they do not use are left out.
 
     Raises:
@@ -129,6 +130,7 @@ def compare(
     test: PairedTestName = "bootstrap",
     groups: bool = False,
     n_lines: Annotated[int, 0] = 0,
+    src_lang: str | None = None,
     tgt_lang: str | None = None,
     threads: Count | None = None,
 ) -> list[TestComparison]:
@@ -141,6 +143,7 @@ def compare(
         test: ``bootstrap`` (Koehn 2004) or ``randomization`` (Riezler and Maxwell 2005).
         groups: whether to score groups of lines as well, e.g. by length.
         n_lines: number of lines to return that differ most.
+        src_lang: source language of imported runs with language codes, e.g. ``eng_Latn``.
         tgt_lang: target language of runs with several, e.g. ``de``.
         threads: CPU threads; None: all.
 
@@ -150,11 +153,12 @@ def compare(
         DataError: a file is missing or empty, or line counts differ.
     """
     from attnkit.analysis.compare_translators import check_systems, compare_translators
+    from attnkit.tasks.translation.directions import LanguagePair
 
     paths = [Path(system) for system in systems]
     files = check_systems(paths, [Path(src) for src, _ in tests if src is not None], [Path(tgt) for _, tgt in tests])
-    options: dict[str, Any] = {"test": test, "groups": groups, "n_lines": n_lines}
-    return list(compare_translators(paths, files, tgt_lang=tgt_lang, threads=threads, **options))
+    options: dict[str, Any] = {"test": test, "groups": groups, "n_lines": n_lines, "threads": threads}
+    return list(compare_translators(paths, files, languages=LanguagePair(src_lang, tgt_lang), **options))
 
 
 @checked
@@ -179,6 +183,7 @@ def report(
     *runs: str | Path,
     tests: Sequence[tuple[str | Path, str | Path]] = (),
     texts: Sequence[str] = (),
+    src_lang: str | None = None,
     tgt_lang: str | None = None,
     threads: Count | None = None,
     quiet: bool = False,
@@ -189,6 +194,7 @@ def report(
         runs: run folders of any task, finished or not; test files are compared with the first.
         tests: source and target file of each test, for two translators or more.
         texts: lines whose attention is shown.
+        src_lang: source language of imported translators with language codes.
         tgt_lang: target language of translators with several, e.g. ``de``.
         threads: CPU threads; None: all.
         quiet: whether to show no progress.
@@ -201,8 +207,10 @@ def report(
     from attnkit.analysis.run_report import ReportRequest, build_report
     from attnkit.library.results import Report
     from attnkit.progress.calls import call_progress
+    from attnkit.tasks.translation.directions import LanguagePair
 
-    request = ReportRequest([(Path(src), Path(tgt)) for src, tgt in tests], texts, tgt_lang, threads)
+    files = [(Path(src), Path(tgt)) for src, tgt in tests]
+    request = ReportRequest(files, texts, LanguagePair(src_lang, tgt_lang), threads)
     with call_progress(quiet) as status:
         return Report(build_report([Path(run) for run in runs], request, status.update))
 

@@ -14,6 +14,7 @@ from attnkit.kernels.simd.targets import Precision
 from attnkit.library.files import Files, as_path, paths_of, warn
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
+from attnkit.tasks.translation.directions import BACK_OPTIONS
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.text.tags import BACK_TRANSLATED
 
@@ -61,7 +62,7 @@ def back_translate(
         checkpoint: checkpoint of ``run``; None: the best.
         adapter: run of an adapter of ``run``.
         tgt_lang: language of the translations, if ``run`` has several, e.g. ``en``.
-        mono_lang: language of ``mono``, if ``forward`` has several.
+        mono_lang: language of ``mono``, if ``forward`` has several, or ``run`` is imported with language codes.
         split: ``sentences``, ``lines``, or ``auto``: lines of more sentences than the training text's are split.
         overwrite: whether to replace an earlier result.
         quiet: whether to show no progress.
@@ -76,7 +77,8 @@ def back_translate(
     options |= {"checkpoint": checkpoint, "tgt_lang": tgt_lang, "text_lang": mono_lang, "overwrite": overwrite}
     files = {"text": Path(mono), "forward": as_path(forward), "adapter": as_path(adapter)}
     given = {"tag": BACK_TRANSLATED, **(settings or {})}
-    return _make_pairs(Path(run), Path(output), {**files, **options, "is_back": True}, given, {**search}, quiet)
+    back = {**files, **options, "is_back": True, "lang_options": BACK_OPTIONS}
+    return _make_pairs(Path(run), Path(output), back, given, {**search}, quiet)
 
 
 @checked
@@ -117,7 +119,7 @@ def augment(
         precision: ``float32``, ``bfloat16`` or ``int8``.
         engine: ``compiled``, ``torch`` or ``auto``.
         threads: CPU threads; None: all.
-        src_lang: language of ``src``, if a run of ``backward`` has several.
+        src_lang: language of ``src``, if a run of ``backward`` has several; imported runs with codes need both.
         tgt_lang: language of ``tgt``, if a run of ``forward`` has several.
         split: as of ``back_translate``.
         overwrite: whether to replace an earlier result.
@@ -165,6 +167,7 @@ def distill(
     threads: Count | None = None,
     checkpoint: str | None = None,
     adapter: str | Path | None = None,
+    src_lang: str | None = None,
     tgt_lang: str | None = None,
     split: SplitPolicy = "auto",
     overwrite: bool = False,
@@ -177,7 +180,7 @@ def distill(
     is kept (Kim and Rush 2016). The other arguments, and the errors, are those of ``back_translate``.
     """
     options = {"device": device, "precision": precision, "engine": engine, "threads": threads, "split": split}
-    options |= {"checkpoint": checkpoint, "tgt_lang": tgt_lang, "overwrite": overwrite}
+    options |= {"checkpoint": checkpoint, "tgt_lang": tgt_lang, "text_lang": src_lang, "overwrite": overwrite}
     files = {"text": Path(src), "references": as_path(tgt), "adapter": as_path(adapter)}
     return _make_pairs(Path(run), Path(output), {**files, **options}, settings or {}, {**search}, quiet)
 

@@ -24,6 +24,7 @@ from attnkit.library.files import as_path, check_lengths, single_lines, warn, wi
 from attnkit.library.translations import DocumentTranslation, Translation, as_translation
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
+from attnkit.tasks.translation.directions import USUAL, LanguagePair
 from attnkit.tasks.translation.documents import (
     DocumentTranslator,
     PassageTranslation,
@@ -54,9 +55,9 @@ class Translator:
     ['Ein Hund rennt.']
     """
 
-    def __init__(self, pipeline: TranslationPipeline, summary: RunSummary, tgt_lang: str | None = None) -> None:
+    def __init__(self, pipeline: TranslationPipeline, summary: RunSummary, languages: LanguagePair = USUAL) -> None:
         self.summary = summary
-        self._pipeline, self._tgt_lang = pipeline, tgt_lang
+        self._pipeline, self._languages = pipeline, languages
         self.src_tokenizer, self.tgt_tokenizer = pipeline.src_tokenizer, pipeline.tgt_tokenizer
 
     @classmethod
@@ -72,6 +73,7 @@ class Translator:
         checkpoint: str | None = None,
         adapter: str | Path | None = None,
         split: SplitPolicy = "auto",
+        src_lang: str | None = None,
         tgt_lang: str | None = None,
         shortlist: str | Path | None = None,
         replace_unknowns: bool = False,
@@ -107,13 +109,14 @@ class Translator:
         if replace_unknowns:
             _check_attention(pipeline, "replace_unknowns")
             pipeline.replacer = UnknownReplacer(as_path(dictionary), pipeline.src_tokenizer, pipeline.tgt_tokenizer)
-        if tgt_lang is not None:
-            pipeline.set_target_language(tgt_lang)
-        first = opened[0]
+        languages, first = LanguagePair(src_lang, tgt_lang), opened[0]
+        if any(languages):
+            pipeline.set_languages(languages)
+        is_coded = first.src_tokenizer.language_codes and not first.config.data.directions
         summary = RunSummary(
             path=first.path,
             task="translation",
-            languages=find_languages(first.config.data),
+            languages=(pipeline.direction.name,) if is_coded else find_languages(first.config.data),
             model=describe_model(first.config) + (f", one of {len(opened)}" if len(opened) > 1 else ""),
             checkpoint=first.checkpoint,
             scores=checkpoint_scores(first.files, first.config.metrics),
@@ -123,7 +126,7 @@ class Translator:
             precision=precision,
             engine=searcher.chosen,
         )
-        return cls(pipeline, summary, tgt_lang)
+        return cls(pipeline, summary, languages)
 
     def __repr__(self) -> str:
         return f"Translator({self.summary})"
@@ -142,9 +145,9 @@ class Translator:
             self._pipeline.segmenter.tell,
         )
         pipeline.shortlist, pipeline.replacer = self._pipeline.shortlist, self._pipeline.replacer
-        if self._tgt_lang is not None:
-            pipeline.set_target_language(self._tgt_lang)
-        return Translator(pipeline, self.summary, self._tgt_lang)
+        if any(self._languages):
+            pipeline.set_languages(self._languages)
+        return Translator(pipeline, self.summary, self._languages)
 
     @checked
     def set_threads(self, n_threads: int) -> None:
@@ -170,6 +173,7 @@ class Translator:
         attention: bool = False,
         suppress: Sequence[str] = (),
         glossary: GlossaryTerms | None = None,
+        src_lang: str | None = None,
         tgt_lang: str | None = None,
         quiet: bool = False,
         on_done: Callable[[int, Translation], None] | None = None,
@@ -183,6 +187,7 @@ class Translator:
             attention: whether to record attention weights.
             suppress: words and phrases that are never produced.
             glossary: translations of terms, several forms or one; an empty one keeps the term as it is.
+            src_lang: source language of an imported run with language codes; None: that of ``load``.
             tgt_lang: target language of a run with several; None: that of ``load``.
             quiet: whether to show no progress.
             on_done: receives the number of a line, from 0, and its translation soon after it is done, while others are
@@ -197,7 +202,7 @@ class Translator:
         texts = list(single_lines(lines))
         if prefixes is not None:
             check_lengths("lines", "prefixes", texts, prefixes)
-        self._set(suppress, glossary, tgt_lang)
+        self._set(suppress, glossary, LanguagePair(src_lang, tgt_lang))
         done: list[Translation] = []
         with call_progress(quiet) as status:
             follow = follow_lines(status, n_lines=len(texts))
@@ -250,11 +255,12 @@ class Translator:
         attention: bool = False,
         suppress: Sequence[str] = (),
         glossary: GlossaryTerms | None = None,
+        src_lang: str | None = None,
         tgt_lang: str | None = None,
         **options: Unpack[SearchArguments],
     ) -> Iterator[Translation]:
         """Yield what ``translate`` returns, in order; read a window of lines ahead."""
-        self._set(suppress, glossary, tgt_lang)
+        self._set(suppress, glossary, LanguagePair(src_lang, tgt_lang))
         return self._translate(single_lines(lines), prefixes, attention, options)
 
     def _translate(
@@ -267,9 +273,10 @@ class Translator:
         found = self._pipeline.stream(lines, config, prefixes=prefixes, record=record)
         return (as_translation(line, attention) for line in found)
 
-    def _set(self, suppress: Sequence[str], glossary: GlossaryTerms | None, tgt_lang: str | None = None) -> None:
-        """Set the phrases, terms and language of the next call."""
-        self._pipeline.set_target_language(tgt_lang or self._tgt_lang)
+    def _set(self, suppress: Sequence[str], glossary: GlossaryTerms | None, languages: LanguagePair = USUAL) -> None:
+        """Set the phrases, terms and languages of the next call; None: those of ``load``."""
+        src, tgt = (given or usual for given, usual in zip(languages, self._languages, strict=True))
+        self._pipeline.set_languages(LanguagePair(src, tgt))
         self._pipeline.suppress(suppress)
         self._pipeline.set_glossary(Glossary(glossary) if glossary else None, warn)
 
@@ -281,6 +288,7 @@ class Translator:
         *,
         suppress: Sequence[str] = (),
         glossary: GlossaryTerms | None = None,
+        src_lang: str | None = None,
         tgt_lang: str | None = None,
         **options: Unpack[SearchArguments],
     ) -> DocumentTranslation:
@@ -292,9 +300,8 @@ class Translator:
         Raises:
             DataError: the document is not of its format.
         """
-        self._set(suppress, glossary, tgt_lang)
-        known = self._pipeline.runs[0].config.data.target_languages
-        if (language := tgt_lang or self._tgt_lang or (known[0] if len(known) == 1 else None)) is not None:
+        self._set(suppress, glossary, LanguagePair(src_lang, tgt_lang))
+        if (language := self._pipeline.direction.tgt_lang) is not None:
             text = with_language(text, format, language.replace("_", "-"))
         documents = DocumentTranslator(self._pipeline, self._pipeline.configure({**options}))
         pieces = list(documents.translate(parse_document(text, format, Path("document"))))
@@ -308,6 +315,7 @@ class Translator:
         *,
         suppress: Sequence[str] = (),
         glossary: GlossaryTerms | None = None,
+        src_lang: str | None = None,
         tgt_lang: str | None = None,
         **options: Unpack[SearchArguments],
     ) -> list[PassageTranslation]:
@@ -315,7 +323,7 @@ class Translator:
 
         It is ``translate --protect``; the arguments are those of ``translate``.
         """
-        self._set(suppress, glossary, tgt_lang)
+        self._set(suppress, glossary, LanguagePair(src_lang, tgt_lang))
         documents = DocumentTranslator(self._pipeline, self._pipeline.configure({**options}))
         texts = list(single_lines(lines))
         pieces = chain.from_iterable([*parse_line(line, number), "\n"] for number, line in enumerate(texts, 1))
@@ -346,8 +354,8 @@ class Translator:
         self._set((), None)
         sides = windows(single_lines(sources), single_lines(targets))
         pairs = (pair for both in sides for pair in zip(*both, strict=True))
-        run, tag, stops = self._pipeline.runs[0], self._pipeline.tag, self._pipeline.stops
-        return score_pairs(run, scorer, device, pairs, tag=tag, stops=stops)
+        run, direction, stops = self._pipeline.runs[0], self._pipeline.direction, self._pipeline.stops
+        return score_pairs(run, scorer, device, pairs, direction=direction, stops=stops)
 
 
 def texts_of(line: TranslatedLine) -> list[str]:

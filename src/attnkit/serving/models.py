@@ -26,6 +26,7 @@ from attnkit.quality.language_names import is_language_code
 from attnkit.serving.batching import Batcher, OnDone, Worker, count_characters
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.text.sources import language_of
+from attnkit.text.tags import find_code
 
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.*)", re.DOTALL)
 UNKNOWN = ("src", "tgt")  #: names of languages that are not known, source and target
@@ -81,6 +82,18 @@ def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
     return of_src, of_tgt
 
 
+def choose_languages(config: Any, src: str, tgt: str) -> dict[str, str]:
+    """Return the arguments of ``load`` by which a run translates in a direction.
+
+    An imported model of many languages takes names that are its codes; other names, such as ``en:de`` of a model with
+    ``eng_Latn``, are those of requests alone, and it translates in its usual direction.
+    """
+    codes = config.vocabulary.symbols if config.vocabulary.kind == "sentencepiece" else ()
+    if any(find_code(codes, language) for language in (src, tgt)):
+        return {"src_lang": src, "tgt_lang": tgt}
+    return {"tgt_lang": tgt} if config.data.target_languages else {}
+
+
 class ServedModel:
     """A loaded run with its queue; a compiled translator has a thread per CPU."""
 
@@ -90,8 +103,8 @@ class ServedModel:
         config = read_run_config(checkpoint)
         self._loaded = checkpoint.manifest.render()  #: of the checkpoint in use
         self.task: str = config.task
-        if self.task == "translation" and config.data.target_languages and spec.languages is not None:
-            self.options["tgt_lang"] = spec.languages[1]
+        if self.task == "translation" and spec.languages is not None:
+            self.options |= choose_languages(config, *spec.languages)
         self.beam_size: int = config.decoding.beam_size if self.task == "translation" else 1
         self.model: Any = load(spec.path, **self.options)
         is_compiled = isinstance(self.model, Translator) and self.model.summary.engine == "compiled"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -111,13 +112,32 @@ class PieceVocabulary:
         self.n_unused = len(self.order) - n_used
         self.symbols, self._symbols = config.symbols, frozenset(config.symbols)
         self._anywhere = symbol_pattern(config.symbols) if self.codes == "anywhere" else None
-        if code is not None and (self.codes != "spaced" or code not in self._symbols):
-            raise ValueError("the language code is not in the vocabulary")
-        self.code: str | None = code
-        self.code_ids = [] if code is None else [self._numbers[code]]
+        self.code: str | None = None  #: language code of texts without one; None: they have none
+        self.code_ids: list[int] = []
+        if code is not None:
+            self._set_code(code)
         if self.codes == "spaced":  # part of the task, not of the text
             for number in range(len(ROLES), len(fixed)):
                 self.bytes[number] = b""
+
+    def _set_code(self, code: str) -> None:
+        if code not in self.language_codes:
+            raise ValueError("the language code is not in the vocabulary")
+        self.code, self.code_ids = code, [self._numbers[code]]
+
+    @property
+    def language_codes(self) -> tuple[str, ...]:
+        """Codes of the languages, one of which is before each text; empty without."""
+        return self.symbols if self.codes == "spaced" else ()
+
+    def with_code(self, code: str) -> PieceVocabulary:
+        """Return the vocabulary with another code of texts without one.
+
+        Raises ``ValueError`` if it is not among ``language_codes``.
+        """
+        other = copy.copy(self)  # the parts, which are large, are shared
+        other._set_code(code)
+        return other
 
     @property
     def n_dropped_spaces(self) -> int | None:

@@ -1,10 +1,18 @@
-"""Tags: symbols at the start of source lines that tell a model what a pair is."""
+"""Tags: symbols at the start of source lines that tell a model what a pair is.
+
+Models of attnkit read a tag of the target language (Johnson et al. 2017). Imported models of many languages have codes
+instead: that of the source language is put before each source, that of the target language begins each target.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnkit.errors import UsageError
 from attnkit.text.lines import read_lines
 
 if TYPE_CHECKING:
@@ -12,6 +20,7 @@ if TYPE_CHECKING:
 
 BACK_TRANSLATED = "<bt>"
 """Tag of sources that a model wrote (Caswell et al. 2019, Tagged Back-Translation)."""
+DIRECTIONS = "data.directions"  #: key of the directions of training text
 
 
 def language_tag(language: str) -> str:
@@ -23,13 +32,22 @@ def language_tag(language: str) -> str:
     return f"<2{language}>"
 
 
-def direction_tag(direction: str) -> str:
-    """Return the tag of the target language of a direction; empty for none.
+def direction_tags(direction: str, codes: Sequence[str] = ()) -> tuple[str, str]:
+    """Return what is before the sources and targets of a direction; empty for none.
 
-    >>> direction_tag("en:de")
-    '<2de>'
+    Without ``codes``, those of an imported model, it is the tag of the target language before sources.
+
+    >>> direction_tags("en:de"), direction_tags("en:de", ["__de__", "__en__"]), direction_tags("")
+    (('<2de>', ''), ('__en__', '__de__'), ('', ''))
+
+    Raises ``UsageError`` if the model does not have a language.
     """
-    return language_tag(direction.partition(":")[2]) if direction else ""
+    if not direction:
+        return "", ""
+    src, _, tgt = direction.partition(":")
+    if not codes:
+        return language_tag(tgt), ""
+    return code_of(codes, src, DIRECTIONS), code_of(codes, tgt, DIRECTIONS)
 
 
 def with_tag(line: str, tag: str) -> str:
@@ -47,6 +65,76 @@ def tag_ids(tokenizer: Tokenizer, tag: str) -> list[int]:
         return []
     tagged, plain = tokenizer.encode([with_tag("x", tag), "x"])
     return tagged[: len(tagged) - len(plain)]
+
+
+def find_code(codes: Sequence[str], language: str) -> str | None:
+    """Return the code of a language of an imported model; None if it has none.
+
+    >>> find_code(["__de__", "__en__"], "de"), find_code(["deu_Latn"], "deu_Latn"), find_code(["deu_Latn"], "de")
+    ('__de__', 'deu_Latn', None)
+    """
+    return next((code for code in (language, f"__{language}__") if code in codes), None)
+
+
+def language_of_code(code: str) -> str:
+    """Return the name of a language whose code is given.
+
+    >>> language_of_code("__de__"), language_of_code("deu_Latn")
+    ('de', 'deu_Latn')
+    """
+    return code.strip("_")
+
+
+def code_of(codes: Sequence[str], language: str | None, option: str) -> str:
+    """Return the code of a language of an imported model.
+
+    Raises ``UsageError``, which names ``option`` and similar languages, if the model has none, or for None.
+    """
+    code = None if language is None else find_code(codes, language)
+    if code is not None:
+        return code
+    named = list(map(language_of_code, codes))
+    close = get_close_matches(language or "", named, n=3, cutoff=0.4)
+    shown = ", ".join(named) if len(named) <= 12 else f"{len(named)}, such as {', '.join(close or named[:6])}"
+    what = "this model needs a language" if language is None else f"the model has no language '{language[:40]}'"
+    raise UsageError(what, where=option, help=f"choose one of {shown}")
+
+
+@dataclass(frozen=True)
+class TranslationDirection:
+    """What a run needs to translate from one language into another."""
+
+    src_tokenizer: Tokenizer  #: puts the code of the source language before texts, if the model has codes
+    tgt_tokenizer: Tokenizer  #: likewise of the target language
+    tag: tuple[int, ...] = ()  #: ids before those of each source: of the tag of the target language
+    tgt_lang: str | None = None  #: target language that was chosen, or the only one with a tag; None: unknown
+
+    @property
+    def code(self) -> list[int]:
+        """Forced first ids of each translation, which its score leaves out."""
+        return self.tgt_tokenizer.code_ids
+
+    @property
+    def name(self) -> str:
+        """Codes of both languages, such as ``eng_Latn:deu_Latn``; empty without codes."""
+        pieces = self.src_tokenizer.pieces, self.tgt_tokenizer.pieces
+        codes = [one.code for one in pieces if one is not None and one.code is not None]
+        return ":".join(map(language_of_code, codes))
+
+
+def named_direction(tokenizers: tuple[Tokenizer, Tokenizer], name: str) -> TranslationDirection:
+    """Return a direction of training text, such as ``en:de``; empty: the usual one.
+
+    Raises ``UsageError`` if an imported model does not have a language.
+    """
+    src, tgt = tokenizers
+    codes, tgt_lang = src.language_codes, name.partition(":")[2] or None
+    first, last = direction_tags(name, codes)
+    if not codes:
+        return TranslationDirection(src, tgt, tuple(tag_ids(src, first)), tgt_lang)
+    if name:
+        src, tgt = src.with_code(first), tgt.with_code(last)
+    return TranslationDirection(src, tgt, (), tgt_lang)
 
 
 def is_back_translated(path: Path) -> bool:

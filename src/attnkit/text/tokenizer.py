@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import copy
 import hashlib
 import json
 import os
@@ -113,6 +114,25 @@ class Tokenizer:
     def code_ids(self) -> list[int]:
         """Id of the language code before every text; empty for most vocabularies."""
         return [] if self.pieces is None else self.pieces.code_ids
+
+    @property
+    def language_codes(self) -> tuple[str, ...]:
+        """Codes of the languages of an imported model; empty for most vocabularies."""
+        return () if self.pieces is None else self.pieces.language_codes
+
+    def with_code(self, code: str) -> Tokenizer:
+        """Return a tokenizer of the same entries with another language code before texts.
+
+        Raises ``ValueError`` if it is not among ``language_codes``.
+        """
+        if self.pieces is None:
+            raise ValueError("the vocabulary has no language codes")
+        if code == self.pieces.code:
+            return self
+        other = copy.copy(self)
+        other.pieces, other._engine_json = self.pieces.with_code(code), {**self._engine_json, "code": code}
+        other._known, other._n_cached = {}, 0
+        return other
 
     def is_continuation(self, id: int) -> bool:
         """Return whether an entry is a WordPiece continuation, used only inside words."""
@@ -356,38 +376,3 @@ class IncrementalDecoder:
             self._n_dropped = 0
             return text.removeprefix(" ")
         return text
-
-
-def encode_masked(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
-    """Return the ids of a line; each ``mask`` in it becomes the id of the mask.
-
-    BOS and EOS are not included. A mask replaces one token: if tokens include the space before them, so does the mask;
-    in a word vocabulary, it is a word even without spaces around it; in kind ``char``, the spaces around it stay.
-    """
-    kind = tokenizer.config.kind
-    if kind == "word" and mask in line:
-        words = [word for part in line.split(mask) for word in (part.strip(" "), mask) if word]
-        line = " ".join(words[:-1])
-    elif kind not in ("char", "bert"):
-        line = re.sub(rf" +(?={re.escape(mask)})", "", line)
-    ids = tokenizer.encode([line])[0]
-    id = tokenizer.token_id(mask)
-    if line.startswith(mask) and id in ids and kind != "char":
-        del ids[: ids.index(id)]  # the lone space before the line
-    return ids
-
-
-def fill_masks(tokenizer: Tokenizer, line: str, mask: str, ids: Sequence[int | None]) -> str:
-    """Replace the masks of a line with tokens and their spaces; None keeps a mask."""
-    filled, *rest = line.split(mask)
-    for id, part in zip(ids, rest, strict=True):
-        if id is None:
-            filled += mask
-        else:
-            text = tokenizer.bytes_of(id).decode("utf-8", errors="replace")
-            if tokenizer.config.kind != "char":
-                filled = filled.rstrip(" ")
-                text = text if filled else text.removeprefix(" ")
-            filled += text
-        filled += part
-    return filled

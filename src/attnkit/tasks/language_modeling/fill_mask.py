@@ -21,8 +21,9 @@ from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.electra import masked_language_model
 from attnkit.text.files import STDIN
 from attnkit.text.lines import read_line_batches
+from attnkit.text.masked_lines import encode_masked, fill_masks
 from attnkit.text.offsets import ordinary_tokens
-from attnkit.text.tokenizer import Tokenizer, encode_masked, fill_masks
+from attnkit.text.tokenizer import Tokenizer
 
 _READ_AHEAD, _BATCH_TOKENS = 256, 2048
 _MAX_GUESSES = 100_000  #: predictions in memory at a time; each holds a copy of its line

@@ -19,6 +19,7 @@ from attnkit.data.loader import Batching
 from attnkit.engine.engine_choice import Engine
 from attnkit.errors import UsageError
 from attnkit.kernels.simd.targets import Precision
+from attnkit.tasks.translation.directions import OPTIONS
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.stream import TranslateRequest, check_request
 from attnkit.tasks.translation.synthetic_config import SyntheticConfig
@@ -47,7 +48,7 @@ class AugmentRequest:
     forward_tag: str = ""  #: tag of the sources whose target a model wrote
     search: dict[str, Any] = field(default_factory=dict)  #: fields of ``SearchConfig`` that override the runs' own
     src_lang: str | None = None  #: language of ``src``, into which ``backward`` translates, if it has several
-    tgt_lang: str | None = None  #: language of ``tgt``, likewise of ``forward``
+    tgt_lang: str | None = None  #: language of ``tgt``, likewise of ``forward``; imported runs with codes need both
     device: str = "auto"
     precision: Precision = "float32"
     engine: Engine = "auto"
@@ -66,9 +67,9 @@ class AugmentRequest:
         shared |= {name: getattr(self, name) for name in ("threads", "split", "batching", "overwrite")}
         forward_config = validate(SyntheticConfig, self.config.model_dump() | {"tag": self.forward_tag})
         both = SyntheticRequest(run=Path(), text=self.src, references=self.tgt, **shared)
-        forward = replace(both, config=forward_config, tgt_lang=self.tgt_lang)
+        forward = replace(both, config=forward_config, tgt_lang=self.tgt_lang, text_lang=self.src_lang)
         backward = replace(both, text=self.tgt, references=self.src, config=self.config, is_back=True)
-        backward = replace(backward, tgt_lang=self.src_lang, lang_option="--src-lang")
+        backward = replace(backward, tgt_lang=self.src_lang, text_lang=self.tgt_lang, lang_options=OPTIONS[::-1])
         jobs = [replace(forward, run=run) for run in self.forward]
         return jobs + [replace(backward, run=run) for run in self.backward]
 
@@ -103,18 +104,18 @@ def augment(
     if request.config.needs_forward:
         what = "min_forward_log_prob and min_round_trip are filters of back-translation alone"
         raise UsageError(what, where="settings", help="min_log_prob filters translations of both directions")
-    for language, runs, option in (
-        (request.src_lang, request.backward, "--src-lang"),
-        (request.tgt_lang, request.forward, "--tgt-lang"),
-    ):
-        if language is not None and not runs:
-            what = f"no run translates into the language of {option}"
-            help = f"add {'--backward' if option == '--src-lang' else '--forward'} RUN, or leave it out"
-            raise UsageError(what, where=option, help=help)
     check_files(jobs[0])
     for job in jobs[1:]:
         check_request(TranslateRequest([job.run], job.text))
     writers = [PairWriter(replace(job, references=None), tell) for job in jobs]
+    for language, runs, option in (
+        (request.src_lang, request.backward, "--src-lang"),
+        (request.tgt_lang, request.forward, "--tgt-lang"),
+    ):
+        if language is not None and not runs and not any(writer.run.src_tokenizer.language_codes for writer in writers):
+            what = f"no run translates into the language of {option}"
+            help = f"add {'--backward' if option == '--src-lang' else '--forward'} RUN, or leave it out"
+            raise UsageError(what, where=option, help=help)
     settings = {
         f"run {number}": job_settings(job, writer.search)
         for number, (job, writer) in enumerate(zip(jobs, writers, strict=True), 1)

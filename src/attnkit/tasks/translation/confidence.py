@@ -16,6 +16,7 @@ from attnkit.engine.task import until_stopped
 from attnkit.io import atomic
 from attnkit.quality.confidence import MAX_LINES, ConfidenceCurve
 from attnkit.tasks.translation.config import MIN_CONFIDENCE_LINES
+from attnkit.tasks.translation.directions import languages_of
 from attnkit.tasks.translation.loading import CONFIDENCE_NAME
 from attnkit.tasks.translation.translated_line import TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
@@ -59,15 +60,14 @@ def translate_development_set(
 ) -> list[TranslatedLine]:
     """Translate as ``attnkit translate`` does.
 
-    ``directions`` of a run with several target languages name that of each line, e.g. ``en:de``. Raises
+    ``directions`` name the languages of each line, e.g. ``en:de``; they are empty for a run of one direction. Raises
     ``EvaluationCancelled`` once ``stop`` returns True.
     """
-    several = len(pipeline.runs[0].config.data.target_languages) > 1
-    languages = [direction.partition(":")[2] if several else None for direction in directions]
+    languages = [languages_of(direction) for direction in directions]
     found: list[TranslatedLine | None] = [None] * len(sources)
     config = pipeline.configure({"scores": True})
     for language in dict.fromkeys(languages):
-        pipeline.set_target_language(language)
+        pipeline.set_languages(language)
         own = [k for k, other in enumerate(languages) if other == language]
         translated = until_stopped(stop, pipeline.stream([sources[k] for k in own], config))
         for k, line in zip(own, translated, strict=True):

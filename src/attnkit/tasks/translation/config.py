@@ -110,6 +110,16 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         return inline_symbols(placeholders=self.data.placeholders, annotate_terms=self.data.annotate_terms)
 
     @property
+    def language_options(self) -> tuple[str, ...]:
+        """Return the options of ``translate`` for the first direction, if it has a name."""
+        pair = self.data.training_pairs[0]
+        if not pair.direction:
+            return ()
+        is_coded = self.vocabulary.kind == "sentencepiece"  # of an imported model, which reads both languages
+        source = ("--src-lang", pair.source_language) if is_coded else ()
+        return (*source, "--tgt-lang", pair.target_language)
+
+    @property
     def lora(self) -> LoraConfig | None:
         """Return the settings of adapters, if any."""
         return self.adapter

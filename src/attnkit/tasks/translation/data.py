@@ -28,7 +28,7 @@ from attnkit.tasks.translation.parallel_data import ParallelData, file_pairs
 from attnkit.text.config import CheckConfig
 from attnkit.text.encoding import BatchEncoder, EncodedLines
 from attnkit.text.parallel import mismatch
-from attnkit.text.tags import BACK_TRANSLATED, direction_tag, is_back_translated, language_tag, with_tag
+from attnkit.text.tags import BACK_TRANSLATED, DIRECTIONS, direction_tags, is_back_translated, language_tag, with_tag
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -111,10 +111,11 @@ def prepare(
         text = EncodedText()
         share = MAX_SAMPLE // len(corpora.training)
         rewrite, mask = _rewriters(data, corpora)
+        tags = [direction_tags(direction, given.src.language_codes) for direction in corpora.directions]
         with BatchEncoder(given) as encoder:
             encoded = [
-                _encode(encoder, corpora.corpus(number), text, share, Rewriter(rewrite, tag))
-                for number, tag in enumerate(corpora.tags)
+                _encode(encoder, corpora.corpus(number), text, share, Rewriter(rewrite, both))
+                for number, both in enumerate(tags)
             ]
             pairs = write_pairs(temporary / "train", encoded, sizes, data)
         if not len(pairs):
@@ -140,9 +141,10 @@ def _write_valid(
     limit = config.model.max_positions
     longest = _LONGEST_VALID if limit is None else min(_LONGEST_VALID, limit - 1)
     loose = config.data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
+    codes = vocabularies.src.language_codes
     tagged = [
-        (with_tag(source, direction_tag(direction)), target)
-        for (source, target), direction in zip(map(mask, corpora.valid), corpora.valid_directions, strict=True)
+        Rewriter(mask, direction_tags(direction, codes))(pair)
+        for pair, direction in zip(corpora.valid, corpora.valid_directions, strict=True)
     ]
     sizes = (vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
     with BatchEncoder(vocabularies) as encoder:
@@ -215,24 +217,28 @@ def check_symbols(config: TranslationConfig, tokenizer: Tokenizer) -> None:
 
 
 def check_tags(config: TranslationConfig, tokenizer: Tokenizer) -> None:
-    """Raise ``UsageError`` if a given source vocabulary lacks the tag of a language."""
+    """Raise ``UsageError`` if a given vocabulary lacks a language's tag or code."""
+    if codes := tokenizer.language_codes:
+        for pair in (*config.data.training_pairs, *config.data.validation_pairs):
+            direction_tags(pair.direction, codes)
+        return
     for tag in map(language_tag, config.data.target_languages):
         if tokenizer.token_id(tag) is None:
             what = f"the given vocabulary lacks {tag}, the tag of a target language"
             help = f'add --add-symbols "{tag}" to --init-from, or build it with --symbol "{tag}" (attnkit vocab)'
-            raise UsageError(what, where="data.directions", help=help)
+            raise UsageError(what, where=DIRECTIONS, help=help)
 
 
 @dataclass(frozen=True)
 class Rewriter:
-    """Rewrites pairs as a model reads them: symbols first, then the tag of the source."""
+    """Rewrites pairs as a model reads them: symbols first, then tags of both sides."""
 
     rewrite: Rewrite
-    tag: str
+    tags: tuple[str, str]
 
     def __call__(self, pair: Pair) -> Pair:
         source, target = self.rewrite(pair)
-        return with_tag(source, self.tag), target
+        return with_tag(source, self.tags[0]), with_tag(target, self.tags[1])
 
 
 def _rewriters(data: DataConfig, corpora: ParallelData) -> tuple[Rewrite, Rewrite]:

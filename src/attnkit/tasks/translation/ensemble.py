@@ -1,4 +1,4 @@
-"""Runs that translate together, and the language that they translate into."""
+"""Runs that translate together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.translation.loading import OpenedRun, open_run
-from attnkit.text.tags import language_tag
 
 INLINE_KEYS = ("placeholders", "annotate_terms")  #: of ``data``, equal in all runs of an ensemble
 
@@ -26,20 +25,3 @@ def open_ensemble(runs: Sequence[Path], checkpoint: str | None, adapter: Path | 
         if other.vocabularies != opened[0].vocabularies:
             raise RunError("an ensemble needs identical vocabularies, but these runs differ", where=str(other.path))
     return opened
-
-
-def target_tag(run: OpenedRun, language: str | None, option: str = "--tgt-lang") -> str:
-    """Return the tag of sources that are translated into a language; empty for none.
-
-    Raises ``UsageError``, which names ``option``, if the run does not know the language, or None leaves a choice.
-    """
-    known = run.config.data.target_languages
-    if language is None and len(known) < 2:
-        return language_tag(known[0]) if known else ""
-    if language is not None and language in known:
-        return language_tag(language)
-    if not known:
-        what = "this run has one target language, which has no tag"
-        raise UsageError(what, where=option, help=f"leave out {option}")
-    what = f"unknown target language '{language}'" if language is not None else "no target language is chosen"
-    raise UsageError(f"{what}; this run has {', '.join(known)}", where=option, help=f"add {option} {known[0]}")

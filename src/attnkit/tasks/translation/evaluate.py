@@ -34,7 +34,7 @@ from attnkit.models.translation import TranslationModel
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData
 from attnkit.text.sentences import split_ids
-from attnkit.text.tags import direction_tag, tag_ids
+from attnkit.text.tags import named_direction
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096
@@ -105,17 +105,22 @@ class TranslationEvaluation:
         """
         vocabularies = self.prepared.vocabularies
         lines, restore = self._lines()
-        tags = [direction_tag(direction) for direction in self.prepared.valid_directions]
-        before = {tag: tag_ids(vocabularies.src, tag) for tag in dict.fromkeys(tags)}
         parts: list[LineSegment] = []
-        for number, (line, ids, tag) in enumerate(zip(lines, vocabularies.src.encode(lines), tags, strict=True)):
-            pieces = split_ids(line, ids, self.max_source - len(before[tag]), vocabularies.src)
-            parts += [LineSegment(number, k, before[tag] + piece, []) for k, piece in enumerate(pieces)]
+        names = self.prepared.valid_directions
+        for name in dict.fromkeys(names):
+            direction = named_direction(vocabularies, name)
+            numbers = [number for number, other in enumerate(names) if other == name]
+            encoded = direction.src_tokenizer.encode([lines[number] for number in numbers])
+            tag, code, limit = [*direction.tag], direction.code, self.max_source - len(direction.tag)
+            for number, ids in zip(numbers, encoded, strict=True):
+                pieces = split_ids(lines[number], ids, limit, direction.src_tokenizer)
+                parts += [LineSegment(number, k, tag + piece, code) for k, piece in enumerate(pieces)]
         greedy = greedy_settings(exclude_padding_ids(self.search, vocabularies.tgt))
         searcher: SearchBackend | None = None
         if self.compiled is not None and self._fits(self.compiled, parts, greedy):
             searcher = self._compiled_searcher(self.compiled, model)
-        found = greedy_ids(searcher or LocalSearch([packed], self.device), parts, greedy, self.stop)
+        searcher, n_given = searcher or LocalSearch([packed], self.device), len(vocabularies.tgt.code_ids)
+        found = greedy_ids(searcher, parts, greedy, self.stop, n_given)
         texts: list[list[str]] = [[] for _ in lines]
         for part, text in zip(parts, vocabularies.tgt.decode(found), strict=True):
             texts[part.line].append(text.replace("\n", " "))

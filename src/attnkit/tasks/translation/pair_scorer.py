@@ -8,28 +8,29 @@ from pathlib import Path
 from attnkit.checkpoints.adapters import fingerprint_of
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.quality.clean_filters import Score
+from attnkit.tasks.translation.directions import LanguagePair, find_direction
 from attnkit.tasks.translation.engines import EngineSearch
-from attnkit.tasks.translation.ensemble import target_tag
 from attnkit.tasks.translation.loading import open_run
 from attnkit.tasks.translation.score import score_pairs
-from attnkit.text.tags import tag_ids
 
 
-def open_pair_scorer(run: Path, tgt_lang: str | None, warn: Callable[[str], None]) -> tuple[Score, str]:
+def open_pair_scorer(run: Path, languages: LanguagePair, warn: Callable[[str], None]) -> tuple[Score, str]:
     """Return a function that scores pairs by a run, and its identity.
 
-    A resumed job knows the run by it. Scores are log-probabilities per target token, into one of the languages of the
-    run. Raises ``RunError`` if the run is missing or damaged.
+    A resumed job knows the run by it. Scores are log-probabilities per target token.
+
+    Raises ``RunError`` if the run is missing or damaged, ``UsageError`` if it does not know the languages.
     """
     opened = open_run(run, None)
     for warning in opened.warnings:
         warn(warning)
-    tag = tag_ids(opened.src_tokenizer, target_tag(opened, tgt_lang))
+    direction = find_direction(opened, languages)
     searcher = EngineSearch([opened], "auto", "float32", notify=warn)
     scorer, device = searcher.load_scorer()
 
     def score(sources: list[str], targets: list[str]) -> list[float]:
-        found = score_pairs(opened, scorer, device, zip(sources, targets, strict=True), tag=tag)
+        found = score_pairs(opened, scorer, device, zip(sources, targets, strict=True), direction=direction)
         return [one.log_prob / one.n_tokens for one in found]
 
-    return score, f"{fingerprint_of(RunFolder(run).checkpoint()[0])}{' ' * bool(tgt_lang)}{tgt_lang or ''}"
+    named = [language for language in languages if language is not None]
+    return score, " ".join([fingerprint_of(RunFolder(run).checkpoint()[0]), *named])

@@ -15,7 +15,7 @@ from attnkit.quality.pair_filters import Pair, PairDrops, clean_pairs
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import count_lines, is_blank
 from attnkit.text.parallel import read_parallel
-from attnkit.text.tags import direction_tag, is_back_translated
+from attnkit.text.tags import is_back_translated
 
 
 class ParallelData:
@@ -27,8 +27,8 @@ class ParallelData:
         self.validation = [(Path(pair.src), Path(pair.tgt)) for pair in validation]
         if data.bidirectional:
             check_both_ways(data)
-        self.tags = [direction_tag(pair.direction) for pair in pairs]
-        """Tag of the target language of each corpus; empty without directions."""
+        self.directions = [pair.direction for pair in pairs]
+        """Direction of each corpus, such as ``en:de``; empty strings without directions."""
         self.limits = CheckConfig(max_ratio=data.max_character_ratio)
         # Counts of the last full pass over the training text.
         self.n_kept = self.n_held_out = self.n_repeats = 0

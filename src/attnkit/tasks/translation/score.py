@@ -21,6 +21,7 @@ from attnkit.tasks.translation.signs import NO_PROFILE, Sign, SourceSigns
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.text.lines import is_blank
 from attnkit.text.sentences import SentenceSplitter
+from attnkit.text.tags import TranslationDirection
 
 _WINDOW = 4096  # pairs sorted by length together
 _ROWS = 512  # rows of logits computed at a time
@@ -75,26 +76,28 @@ def score_pairs(
     batching: Batching | None = None,
     names: tuple[str, str] = ("source", "target"),
     segmenter: Segmenter | None = None,
-    tag: Sequence[int] = (),
+    direction: TranslationDirection | None = None,
     stops: StopFlags | None = None,
 ) -> Iterator[PairScore]:
     """Yield the score of each pair, in order; raise ``DataError`` for overlong lines.
 
     Nothing is truncated; an empty target consists of EOS. ``names`` are used for the two sides in error messages. A
     pair whose source the ``segmenter`` splits is scored sentence by sentence, if its target has as many sentences.
-    Placeholders replace parts of the source, on both sides, if the run was trained with them. ``tag``: ids before those
-    of each source, of its target language. ``stops`` ends pairs between batches: sentences that are left count nothing.
+    Placeholders replace parts of the source, on both sides, if the run was trained with them. ``direction``: None for a
+    run without choice. ``stops`` ends pairs between batches: sentences that are left count nothing.
     """
+    direction = direction or TranslationDirection(run.src_tokenizer, run.tgt_tokenizer)
+    src_tokenizer, tgt_tokenizer, tag = direction.src_tokenizer, direction.tgt_tokenizer, direction.tag
     remaining, first = iter(pairs), 1
-    inline, profile = InlineText(run.config.data, run.tgt_tokenizer), run.training_profile or NO_PROFILE
+    inline, profile = InlineText(run.config.data, tgt_tokenizer), run.training_profile or NO_PROFILE
     while window := list(islice(remaining, _WINDOW)):
         aligned = [[pair] for pair in window] if segmenter is None else _split_pairs(window, segmenter, first)
         masked = [[(inline.mask(src), tgt) for src, tgt in rows] for rows in aligned]
         aligned = [[(one.text, one.mask_other(tgt)) for one, tgt in rows] for rows in masked]
         numbers = [number for number, rows in enumerate(aligned, first) for _ in rows]
         first += len(window)
-        src = [[*tag, *ids] for ids in run.src_tokenizer.encode([pair[0] for rows in aligned for pair in rows])]
-        tgt = run.tgt_tokenizer.encode([pair[1] for rows in aligned for pair in rows])
+        src = [[*tag, *ids] for ids in src_tokenizer.encode([pair[0] for rows in aligned for pair in rows])]
+        tgt = tgt_tokenizer.encode([pair[1] for rows in aligned for pair in rows])
         for name, side in zip(names, (src, tgt), strict=True):
             check_lengths(run, side, name, numbers)
         found: dict[int, PairScore] = {}
@@ -108,14 +111,14 @@ def score_pairs(
                 zip(batch, _score(scorer, device, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True)
             )
         scores, sources = (found.get(i, PairScore(0.0, 0)) for i in range(len(src))), (ids[len(tag) :] for ids in src)
-        signs = SourceSigns([pair[0] for pair in window], profile, run.src_tokenizer.normalize)
+        signs = SourceSigns([pair[0] for pair in window], profile, src_tokenizer.normalize)
         for i, ((source, target), rows) in enumerate(zip(window, aligned, strict=True)):
             own, source_ids = list(islice(scores, len(rows))), list(islice(sources, len(rows)))
             ids, log_probs = ([part for score in own for part in getattr(score, name)] for name in ("ids", "log_probs"))
             total = sum(score.log_prob for score in own), sum(score.n_tokens for score in own)
-            output = Output(target, total[0], total[0], ids, True, None, run.tgt_tokenizer)
+            output = Output(target, total[0], total[0], ids, True, None, tgt_tokenizer)
             source_ids = [] if is_blank(source) else source_ids
-            line = TranslatedLine(source, source_ids, [output], run.src_tokenizer, False, partial(signs.of, i), profile)
+            line = TranslatedLine(source, source_ids, [output], src_tokenizer, False, partial(signs.of, i), profile)
             yield PairScore(*total, ids, log_probs, line)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnkit.tasks.translation.loading import OpenedRun
     from attnkit.tasks.translation.segmenting import Segmenter
     from attnkit.tasks.translation.terminology import Terminology
+    from attnkit.text.tags import TranslationDirection
     from attnkit.text.tokenizer import Tokenizer
 
 Way = Literal["shown", "placed", "required"]
@@ -39,7 +40,7 @@ class Pipeline(Protocol):
     terminology: Terminology | None
 
     @property
-    def tag(self) -> list[int]: ...
+    def direction(self) -> TranslationDirection: ...
 
 
 class SecondSearch:
@@ -114,4 +115,6 @@ class SecondSearch:
         assert pipeline.terminology is not None
         text = annotate(part.text, pipeline.terminology.shown(part.text))
         ids = pipeline.src_tokenizer.encode([text])[0]
-        return replace(part, ids=pipeline.tag + ids, text=text) if len(ids) <= pipeline.segmenter.max_length else part
+        if len(ids) > pipeline.segmenter.max_length:
+            return part
+        return replace(part, ids=[*pipeline.direction.tag, *ids], text=text)

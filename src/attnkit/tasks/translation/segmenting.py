@@ -30,7 +30,7 @@ class Segmenter:
         self, tokenizer: Tokenizer, max_length: int, statistics: SourceStatistics | None, policy: SplitPolicy = "auto"
     ) -> None:
         """Without ``statistics`` of the training text, ``auto`` is ``lines``."""
-        self._tokenizer, self._statistics = tokenizer, statistics
+        self.tokenizer, self._statistics = tokenizer, statistics
         self.max_length = max_length  #: of a segment, in tokens
         self.policy: SplitPolicy = policy
         self._splitter = SentenceSplitter(statistics)
@@ -48,7 +48,7 @@ class Segmenter:
         sentences = self._find_sentences(line, len(ids), number)
         if len(sentences) == 1:
             return self._within_length(line, ids, "")
-        encoded = self._tokenizer.encode([text for text, _ in sentences])
+        encoded = self.tokenizer.encode([text for text, _ in sentences])
         befores = ["", *(gap for _, gap in sentences)]
         return [
             segment
@@ -61,7 +61,7 @@ class Segmenter:
 
         ``first`` is the number of the first line, from 1.
         """
-        for number, (line, ids) in enumerate(zip(lines, self._tokenizer.encode(lines), strict=True), first):
+        for number, (line, ids) in enumerate(zip(lines, self.tokenizer.encode(lines), strict=True), first):
             yield self._find_sentences(line, len(ids), number)
 
     def _find_sentences(self, line: str, n_tokens: int, number: int) -> list[tuple[str, str]]:
@@ -82,8 +82,8 @@ class Segmenter:
     def _within_length(self, text: str, ids: list[int], before: str) -> list[TextSegment]:
         if len(ids) <= self.max_length:
             return [TextSegment(ids, before, text)]
-        texts = split_text(text, self.max_length, self._tokenizer)
-        encoded = self._tokenizer.encode(texts)
+        texts = split_text(text, self.max_length, self.tokenizer)
+        encoded = self.tokenizer.encode(texts)
         return [TextSegment(own, None if k else before, texts[k]) for k, own in enumerate(encoded)]
 
 

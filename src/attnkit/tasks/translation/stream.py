@@ -14,6 +14,7 @@ from attnkit.engine.engine_choice import Engine
 from attnkit.engine.search_backend import SearchJob
 from attnkit.errors import RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
+from attnkit.tasks.translation.directions import LanguagePair, has_choice
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.segmenting import SplitPolicy
@@ -52,6 +53,7 @@ class TranslateRequest:
     threads: int | None = None
     checkpoint: str | None = None  #: name of the checkpoint; None: the best one
     adapter: Path | None = None  #: run of an adapter of the only run
+    src_lang: str | None = None  #: source language of imported runs with codes
     tgt_lang: str | None = None  #: target language of runs with several
     split: SplitPolicy = "auto"
     format: DocumentFormat | None = None  #: None: lines of text
@@ -77,8 +79,8 @@ def open_translator(
     searcher = EngineSearch(opened, request.device, request.precision, engine=engine, threads=threads, notify=tell)
     translator = TranslationPipeline(opened, searcher)
     # A document says its language, which a run of one language need not know.
-    is_named = request.format is not None and not opened[0].config.data.target_languages
-    translator.set_target_language(None if is_named else request.tgt_lang)
+    is_named = request.format is not None and not (has_choice(opened[0]) or opened[0].config.data.target_languages)
+    translator.set_languages(LanguagePair(request.src_lang, None if is_named else request.tgt_lang))
     translator.progress = progress
     translator.segmenter.policy, translator.segmenter.tell = request.split, tell
     # Greedy search needs no normalized scores; they are computed only if they are printed.
@@ -230,8 +232,7 @@ def translate_document(
 
     assert request.format is not None
     translator, job = opened
-    known = translator.runs[0].config.data.target_languages
-    if (language := request.tgt_lang or (known[0] if len(known) == 1 else None)) is not None:
+    if (language := request.tgt_lang or translator.direction.tgt_lang) is not None:
         source = with_language(source, request.format, language.replace("_", "-"))
     pieces = parse_document(source, request.format, request.source)
     n_passages = sum(isinstance(piece, Passage) for piece in pieces)

@@ -22,8 +22,10 @@ from attnkit.errors import DataError, UsageError
 from attnkit.io.job_folder import check_not_inside, is_finished
 from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.bleu import build_metric, score_sentences
+from attnkit.tasks.translation.directions import OPTIONS, LanguagePair, find_direction, needed
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
+from attnkit.tasks.translation.loading import OpenedRun
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.signs import Sign
@@ -55,8 +57,8 @@ class SyntheticRequest:
     references: Path | None = None  #: line n translates line n of ``text``; the nearest hypothesis to it is kept
     forward: Path | None = None  #: run of the other direction, for filters
     tgt_lang: str | None = None  #: language that ``run`` translates into, if it has several
-    lang_option: str = "--tgt-lang"  #: option that gives it
     text_lang: str | None = None  #: language of ``text``, into which ``forward`` translates, if it has several
+    lang_options: tuple[str, str] = OPTIONS  #: options that give ``text_lang`` and ``tgt_lang``
     device: str = "auto"
     precision: Precision = "float32"
     engine: Engine = "auto"
@@ -97,6 +99,8 @@ def make_pairs(
     """
     check_files(request)
     writer = PairWriter(request, tell)
+    if not request.is_back:  # no run of the other direction needs the language of the text
+        find_direction(writer.run, LanguagePair(request.text_lang, request.tgt_lang), request.lang_options)
     settings = job_settings(request, writer.search)
     return write_windows(request, settings, [writer], writer.write, progress, resumed)
 
@@ -185,7 +189,9 @@ class PairWriter:
         self._translator, self._searcher = open_translator(
             request, tell, request.run, request.checkpoint, request.adapter
         )
-        self._translator.set_target_language(request.tgt_lang, request.lang_option)
+        # Where languages have tags, that of the text matters to the run of the other direction alone.
+        languages = needed(self.run, LanguagePair(request.text_lang, request.tgt_lang))
+        self._translator.set_languages(languages, request.lang_options)
         self._translator.segmenter.policy = request.split
         self._translator.segmenter.tell = tell
         search = {"scores": request.config.min_log_prob is not None, **request.search}
@@ -207,6 +213,11 @@ class PairWriter:
         self._searcher.load(replace(self._translator.job(self.search), joins=None))
         if request.forward is not None:
             self._forward = ForwardFilter(request.forward, request, self._tell)
+
+    @property
+    def run(self) -> OpenedRun:
+        """Return the run that translates."""
+        return self._translator.runs[0]
 
     @property
     def is_back(self) -> bool:
@@ -294,8 +305,9 @@ class ForwardFilter:
         """Open the run, and load its weights."""
         self._config, self._batching = request.config, request.batching
         self._translator, searcher = open_translator(request, tell, run)
-        self._translator.set_target_language(request.text_lang)
-        self._opened = self._translator.runs[0]
+        self._opened, options = self._translator.runs[0], request.lang_options
+        languages = needed(self._opened, LanguagePair(request.tgt_lang, request.text_lang))
+        self._translator.set_languages(languages, (options[1], options[0]))
         self._search = self._translator.configure({"beam_size": 1, "num_hypotheses": 1, "scores": False})
         if self._config.min_forward_log_prob is not None:
             self._scorer, self._device = searcher.load_scorer()
@@ -318,19 +330,19 @@ class ForwardFilter:
         return reasons
 
     def _drop_improbable(self, pairs: Sequence[SyntheticPair], reasons: list[str | None], least: float) -> None:
-        longest, tag = self._opened.config.model.max_positions, self._translator.tag
+        longest, direction = self._opened.config.model.max_positions, self._translator.direction
         sides = [
             tokenizer.encode([getattr(pair, side) for pair in pairs])
-            for side, tokenizer in (("source", self._opened.src_tokenizer), ("target", self._opened.tgt_tokenizer))
+            for side, tokenizer in (("source", direction.src_tokenizer), ("target", direction.tgt_tokenizer))
         ]
         asked = []
         for i, (src, tgt) in enumerate(zip(*sides, strict=True)):
-            if longest is not None and max(len(tag) + len(src), len(tgt)) >= longest:
+            if longest is not None and max(len(direction.tag) + len(src), len(tgt)) >= longest:
                 reasons[i] = "too_long"  # for the positions of the model
             else:
                 asked.append(i)
         texts = [(pairs[i].source, pairs[i].target) for i in asked]
-        scores = score_pairs(self._opened, self._scorer, self._device, texts, self._batching, tag=tag)
+        scores = score_pairs(self._opened, self._scorer, self._device, texts, self._batching, direction=direction)
         for i, score in zip(asked, scores, strict=True):
             reasons[i] = "low_forward_log_prob" if score.log_prob / score.n_tokens < least else None
 

@@ -153,7 +153,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
             ],
             scored=f", greedy search; BLEU and chrF by sacreBLEU: {signatures}.",
             use=f"attnkit translate {name} -i input.txt -o output.txt"
-            + (f" --tgt-lang {languages[0]}" if (languages := config.data.target_languages) else ""),
+            + "".join(f" {option}" for option in config.language_options),
             hub_task="translation",
             hub_metrics=("bleu", "chrf"),
         )

@@ -28,8 +28,9 @@ from attnkit.errors import DataError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import UNK_ID
 from attnkit.quality.profile import TrainingProfile
+from attnkit.tasks.translation.directions import OPTIONS, USUAL, LanguagePair, find_direction, has_choice
 from attnkit.tasks.translation.engines import EngineSearch
-from attnkit.tasks.translation.ensemble import open_ensemble, target_tag
+from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.inline_text import InlineText
 from attnkit.tasks.translation.loading import LoadedRun, OpenedRun
 from attnkit.tasks.translation.segmenting import Segmenter, join_segments
@@ -38,7 +39,7 @@ from attnkit.tasks.translation.signs import NO_PROFILE, FindSigns, SourceSigns
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.text.inline_symbols import PLAIN, MaskedText
 from attnkit.text.lines import is_blank, line_batches
-from attnkit.text.tags import tag_ids
+from attnkit.text.tags import TranslationDirection
 from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from attnkit.decoding.suppression import SuppressedPhrases
     from attnkit.tasks.translation.terminology import Terminology, TermUse
     from attnkit.text.glossary import Glossary
+
+MAX_DIRECTIONS = 16  #: kept with the lines that their tokenizers know
 
 
 def load_translator(
@@ -101,10 +104,11 @@ class TranslationPipeline:
         """Terms that translations must have, if set; requires a search that does not sample."""
         self.replacer: UnknownReplacer | None = None
         """Replaces unknown words, if set; requires recorded attention (``record``)."""
-        self._tag: list[int] | None = None
+        self._direction: TranslationDirection | None = None
+        self._directions: dict[LanguagePair, TranslationDirection] = {}
         self._configured: tuple[object, SearchConfig] | None = None  # options of the last call, with its settings
-        if len(runs[0].config.data.target_languages) < 2:
-            self.set_target_language(None)
+        if not has_choice(runs[0]):
+            self.set_languages(USUAL)
         self.progress: Callable[[int], None] = lambda n_lines: None
         """Receives the number of lines translated so far, by ``translate_windows``."""
         self.report: Callable[[int, TranslatedLine], None] | None = None
@@ -134,20 +138,28 @@ class TranslationPipeline:
             tokens = [tokenizer.bytes_of(id) for id in range(tokenizer.vocab_size)]
             self.suppressed = SuppressedPhrases(given, tokens, joins)
 
-    def set_target_language(self, language: str | None, option: str = "--tgt-lang") -> None:
-        """Translate into a language of runs with several; None: into the only one.
+    def set_languages(self, languages: LanguagePair, options: tuple[str, str] = OPTIONS) -> None:
+        """Translate between languages of runs with several; None: the only or usual one.
 
-        Raises ``UsageError``, which names ``option``, if the runs do not know the language, or None leaves a choice.
+        Raises ``UsageError``, which names one of ``options``, if the runs do not know a language, or None leaves a
+        choice.
         """
-        self._tag = tag_ids(self.src_tokenizer, target_tag(self.runs[0], language, option))
-        self.segmenter.max_length = self.max_source - len(self._tag)
+        if languages not in self._directions:
+            if len(self._directions) >= MAX_DIRECTIONS:
+                self._directions.clear()
+            self._directions[languages] = find_direction(self.runs[0], languages, options)
+        self._direction = direction = self._directions[languages]
+        self.src_tokenizer, self.tgt_tokenizer = direction.src_tokenizer, direction.tgt_tokenizer
+        self.segmenter.tokenizer = direction.src_tokenizer
+        self.segmenter.max_length = self.max_source - len(direction.tag)
 
     @property
-    def tag(self) -> list[int]:
-        """Ids before those of each source; raise ``UsageError`` if no language is set."""
-        if self._tag is None:
-            self.set_target_language(None)
-        return self._tag or []
+    def direction(self) -> TranslationDirection:
+        """Direction that is set; raise ``UsageError`` for none of several."""
+        if self._direction is None:
+            self.set_languages(USUAL)
+        assert self._direction is not None
+        return self._direction
 
     def set_glossary(self, glossary: Glossary | None, tell: Callable[[str], None]) -> None:
         """Require the terms of a glossary, or none; ``tell`` receives which cannot be."""
@@ -170,7 +182,7 @@ class TranslationPipeline:
         else:
             assert isinstance(run, LoadedRun), "other backends take loaded runs"
             scorer, device = run.model, run.device
-        found = score_pairs(run, scorer, device, zip(sources, targets, strict=True), tag=self.tag)
+        found = score_pairs(run, scorer, device, zip(sources, targets, strict=True), direction=self.direction)
         return [score.log_prob for score in found]
 
     def configure(self, options: dict[str, object]) -> SearchConfig:
@@ -309,11 +321,11 @@ class TranslationPipeline:
         lines = [one.text for one in masked]
         if prefixes is not None:
             prefixes = [one.mask_other(text) for one, text in zip(masked, prefixes, strict=True)]
-        encoded = self.src_tokenizer.encode(lines)
-        code = self.tgt_tokenizer.code_ids
+        direction = self.direction
+        encoded, code, tag = direction.src_tokenizer.encode(lines), direction.code, [*direction.tag]
         given = [code for _ in lines]
         if prefixes is not None:  # a blank line means no prefix; its spaces are not forced
-            forced = self.tgt_tokenizer.encode(prefixes)
+            forced = direction.tgt_tokenizer.encode(prefixes)
             given = [code if is_blank(text) else ids for text, ids in zip(prefixes, forced, strict=True)]
         parts: list[list[LineSegment]] = []
         for number, (line, ids, prefix) in enumerate(zip(masked, encoded, given, strict=True), offset):
@@ -332,7 +344,7 @@ class TranslationPipeline:
                 if self.terminology is not None:
                     needed += self.terminology.required(piece.text, len(begun))
                 settings = begun, allowed, piece.text, piece.before, needed, line
-                parts[-1].append(LineSegment(number, k, self.tag + piece.ids, *settings))
+                parts[-1].append(LineSegment(number, k, tag + piece.ids, *settings))
         return parts
 
     def mask(self, line: str) -> MaskedText:
@@ -355,7 +367,7 @@ class TranslationPipeline:
                 texts = []
                 for part, hypothesis in zip(parts, chosen, strict=True):
                     assert hypothesis.attention is not None, "replacing unknown words requires recorded attention"
-                    weights = hypothesis.attention[:, len(self.tag) :]  # the text of a part has no tag
+                    weights = hypothesis.attention[:, len(self.direction.tag) :]  # the text of a part has no tag
                     texts.append(self.replacer.text(hypothesis.ids, weights, part.text))
             outputs.append(
                 Output(

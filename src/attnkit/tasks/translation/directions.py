@@ -1,0 +1,95 @@
+"""Choice of a run's direction by the languages that a user names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from attnkit.errors import UsageError
+from attnkit.text.tags import TranslationDirection, code_of, language_tag, tag_ids
+
+if TYPE_CHECKING:
+    from attnkit.tasks.translation.loading import OpenedRun
+    from attnkit.text.tokenizer import Tokenizer
+
+OPTIONS = ("--src-lang", "--tgt-lang")  #: that name the languages
+BACK_OPTIONS = ("--mono-lang", "--tgt-lang")  #: those of back-translation, whose text is the target of its pairs
+SIDES = ("source", "target")
+
+
+class LanguagePair(NamedTuple):
+    """Languages of source and target as a user names them; None: those of the run."""
+
+    src: str | None = None
+    tgt: str | None = None
+
+
+USUAL = LanguagePair()  #: those that a run has without a choice
+
+
+def languages_of(direction: str) -> LanguagePair:
+    """Return the languages of a direction such as ``en:de``; empty: those of the run.
+
+    >>> languages_of("en:de"), languages_of("")
+    (LanguagePair(src='en', tgt='de'), LanguagePair(src=None, tgt=None))
+    """
+    src, _, tgt = direction.partition(":")
+    return LanguagePair(src or None, tgt or None)
+
+
+def has_choice(run: OpenedRun) -> bool:
+    """Return whether languages of a run can be chosen: it has codes, or several tags."""
+    return bool(run.src_tokenizer.language_codes) or len(run.config.data.target_languages) > 1
+
+
+def needed(run: OpenedRun, languages: LanguagePair) -> LanguagePair:
+    """Return languages without that of the source, unless the run has codes."""
+    return languages if run.src_tokenizer.language_codes else languages._replace(src=None)
+
+
+def find_direction(
+    run: OpenedRun, languages: LanguagePair = USUAL, options: tuple[str, str] = OPTIONS
+) -> TranslationDirection:
+    """Return a direction of a run; ``options`` give the languages.
+
+    Raises ``UsageError``, which names the option, if the run does not know a language, or None leaves a choice.
+    """
+    data, tokenizers = run.config.data, (run.src_tokenizer, run.tgt_tokenizer)
+    if run.src_tokenizer.language_codes:
+        trained = (data.source_languages, data.target_languages)
+        src, tgt = map(_with_code, tokenizers, languages, trained, SIDES, options)
+        return TranslationDirection(src, tgt, (), languages.tgt)
+    if languages.src is not None and languages.src not in data.source_languages:
+        what = "this run has no source languages to choose from"
+        if data.source_languages:
+            raise _unknown(languages.src, data.source_languages, SIDES[0], options[0])
+        raise UsageError(what, where=options[0], help=f"leave out {options[0]}")
+    tgt_lang = _chosen(languages.tgt, data.target_languages, options[1])
+    tag = "" if tgt_lang is None else language_tag(tgt_lang)
+    return TranslationDirection(*tokenizers, tuple(tag_ids(run.src_tokenizer, tag)), tgt_lang)
+
+
+def _with_code(tokenizer: Tokenizer, language: str | None, trained: Sequence[str], side: str, option: str) -> Tokenizer:
+    """Return a tokenizer with the code of a language, by default that of the run."""
+    if language is None and len(trained) > 1:
+        raise _unknown(None, trained, side, option)
+    if language is None and not trained and tokenizer.code_ids:
+        return tokenizer
+    return tokenizer.with_code(code_of(tokenizer.language_codes, language or next(iter(trained), None), option))
+
+
+def _chosen(language: str | None, known: Sequence[str], option: str) -> str | None:
+    """Return the target language of a run whose languages have tags, if any."""
+    if language is None and len(known) < 2:
+        return known[0] if known else None
+    if language is not None and not known:
+        what = "this run has one target language, which has no tag"
+        raise UsageError(what, where=option, help=f"leave out {option}")
+    if language is None or language not in known:
+        raise _unknown(language, known, SIDES[1], option)
+    return language
+
+
+def _unknown(language: str | None, known: Sequence[str], side: str, option: str) -> UsageError:
+    what = f"unknown {side} language '{language}'" if language is not None else f"no {side} language is chosen"
+    return UsageError(f"{what}; this run has {', '.join(known)}", where=option, help=f"add {option} {known[0]}")

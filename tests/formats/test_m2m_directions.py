@@ -1,0 +1,294 @@
+"""A run of an imported M2M100, NLLB-200 or mBART-50 translates in all of its directions, as if imported for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")  # which needs Python 3.11
+pytest.importorskip("sentencepiece")
+
+import torch
+from translators import m2m_folder, marian_folder, mbart_folder, nllb_folder, sentences
+
+import attnkit
+from attnkit.conversion.import_huggingface import import_huggingface
+from attnkit.errors import UsageError
+from attnkit.protocols import EOS_ID, PAD_ID
+from attnkit.serving.limits import Limits
+from attnkit.serving.models import Models, choose_languages
+from attnkit.tasks.translation.directions import LanguagePair
+from attnkit.tasks.translation.engines import Engine
+from attnkit.tasks.translation.loading import load_run, open_run
+from attnkit.tasks.translation.pair_scorer import open_pair_scorer
+from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
+from attnkit.text.tokenizer import Tokenizer
+
+SETTINGS: dict[str, Any] = {"max_length": 20, "length_penalty": 1.0, "beam_size": 4}
+MODELS: dict[str, tuple[Callable[..., Any], LanguagePair, LanguagePair, dict[str, Any]]] = {
+    "m2m100": (m2m_folder, LanguagePair("en", "de"), LanguagePair("fr", "zh"), {"end": 0.5}),
+    "nllb": (nllb_folder, LanguagePair("eng_Latn", "deu_Latn"), LanguagePair("zho_Hans", "ace_Arab"), {"end": 3.0}),
+    "mbart": (mbart_folder, LanguagePair("en_XX", "de_DE"), LanguagePair("zh_CN", "ro_RO"), {"end": 2.5}),
+}
+Call = Callable[..., tuple[int, str, str]]
+ENGINES: tuple[Engine, ...] = ("torch", "compiled")
+
+
+@dataclass
+class Imported:
+    """A model of transformers, imported for two directions."""
+
+    theirs: Any
+    usual: LanguagePair
+    other: LanguagePair
+    run: Path  #: imported for the usual direction
+    run_of_other: Path
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Imported:
+    place = tmp_path_factory.mktemp("directions")
+    make, usual, other, changes = MODELS[request.param]
+    theirs = make(place / "hub", **changes)
+    runs = []
+    for name, (src, tgt) in (("run", usual), ("other", other)):
+        runs.append(import_huggingface(place / "hub", place / name, src_lang=src, tgt_lang=tgt).path)
+    return Imported(theirs, usual, other, *runs)
+
+
+def ids_of(translator: TranslationPipeline, lines: list[str]) -> list[list[list[int]]]:
+    return [one.outputs[0].ids for one in translator.stream(lines, translator.configure(SETTINGS))]
+
+
+def test_ids_are_those_of_a_run_imported_for_the_direction(imported: Imported) -> None:
+    lines = sentences()[:60]
+    for engine in ENGINES:
+        translator = load_translator([imported.run], engine=engine)
+        expected = ids_of(load_translator([imported.run_of_other], engine=engine), lines)
+        usual = ids_of(translator, lines)
+        translator.set_languages(imported.other)
+        assert ids_of(translator, lines) == expected != usual
+        translator.set_languages(imported.usual)
+        assert ids_of(translator, lines) == usual
+        # One language may be left as it is.
+        translator.set_languages(LanguagePair(tgt=imported.other.tgt))
+        half = ids_of(translator, lines)
+        translator.set_languages(LanguagePair(imported.usual.src, imported.other.tgt))
+        assert ids_of(translator, lines) == half
+        assert half not in (usual, expected)
+
+
+def test_beams_are_those_of_transformers(imported: Imported) -> None:
+    translator, lines = load_translator([imported.run], engine="compiled"), sentences()[:60]
+    translator.set_languages(imported.other)
+    pieces = translator.runs[0].src_tokenizer.pieces
+    assert pieces is not None
+    codes = [code if "_" in code else f"__{code}__" for code in map(str, imported.other)]
+    src, tgt = (pieces.vocabulary[code] for code in codes)  # their ids
+    plain = [pieces.parts(line)[-1][0] for line in lines]
+    rows = [[src, *(pieces.order[id] for id in ids), 2] for ids in pieces.encode(plain)]
+    width = max(map(len, rows))
+    inputs = torch.tensor([[*row, *[1] * (width - len(row))] for row in rows])
+    options = {"num_beams": 4, "max_length": 21, "early_stopping": True, "forced_eos_token_id": None}
+    options |= {"bad_words_ids": [[0], [1]], "forced_bos_token_id": tgt}
+    found = imported.theirs.generate(input_ids=inputs, attention_mask=(inputs != 1).long(), **options)
+    numbers = {id: number for number, id in enumerate(pieces.order)}
+    for (ids,), row in zip(ids_of(translator, lines), found.tolist(), strict=True):
+        assert ids == [numbers[id] for id in row[1:] if numbers[id] not in (PAD_ID, EOS_ID)]
+
+
+def test_a_tokenizer_with_another_code_is_the_imported_one(imported: Imported) -> None:
+    run, other = open_run(imported.run), open_run(imported.run_of_other)
+    for ours, theirs in ((run.src_tokenizer, other.src_tokenizer), (run.tgt_tokenizer, other.tgt_tokenizer)):
+        assert theirs.pieces is not None and theirs.pieces.code is not None
+        before = ours.encode(["ba be"])
+        changed = ours.with_code(theirs.pieces.code)
+        assert changed.to_json() == theirs.to_json() and changed.fingerprint == theirs.fingerprint
+        assert changed.encode(["ba be", ""]) == theirs.encode(["ba be", ""])
+        assert Tokenizer.from_json(changed.to_json()).code_ids == theirs.code_ids
+        assert ours.encode(["ba be"]) == before and ours.with_code(str(ours.pieces and ours.pieces.code)) is ours
+        with pytest.raises(ValueError, match="not in the vocabulary"):
+            ours.with_code("xx")
+
+
+def test_the_library_takes_languages_when_it_loads_and_for_each_call(imported: Imported) -> None:
+    lines, (src, tgt) = sentences()[:20], imported.other
+    expected = attnkit.Translator.load(imported.run_of_other, device="cpu", threads=1)
+    loaded = attnkit.load(imported.run, device="cpu", threads=1, src_lang=src, tgt_lang=tgt)
+    usual = attnkit.Translator.load(imported.run, device="cpu", threads=1)
+    assert isinstance(loaded, attnkit.Translator)
+    texts = [one.text for one in expected.translate(lines)]
+    assert [one.text for one in loaded.translate(lines)] == texts
+    assert [one.text for one in loaded.replicate().translate(lines)] == texts
+    assert loaded.summary.languages == (f"{src}:{tgt}",) and usual.summary.languages == (":".join(imported.usual),)
+    assert loaded.src_tokenizer.code_ids == expected.src_tokenizer.code_ids
+    assert [one.text for one in usual.translate(lines)] != texts
+    assert [one.text for one in usual.translate(lines, src_lang=src, tgt_lang=tgt)] == texts
+    assert [one.text for one in usual.translate_stream(lines, src_lang=src, tgt_lang=tgt)] == texts
+    scores = [one.log_prob for one in expected.score(lines, texts)]
+    assert [one.log_prob for one in loaded.score(lines, texts)] == scores
+    assert [one.log_prob for one in usual.score(lines, texts)] != scores
+    sentence = lines[0]
+    page = expected.translate_document(sentence, "markdown").text
+    assert usual.translate_document(sentence, "markdown", src_lang=src, tgt_lang=tgt).text == page
+    protected = [one.text for one in expected.translate_protected(lines)]
+    assert [one.text for one in usual.translate_protected(lines, src_lang=src, tgt_lang=tgt)] == protected
+
+
+def test_parts_of_a_long_line_have_their_codes(imported: Imported) -> None:
+    line = " ".join(sentences()[:60])
+    found = []
+    for run, languages in ((imported.run, imported.other), (imported.run_of_other, LanguagePair())):
+        translator = load_translator([run])
+        translator.set_languages(languages)
+        (parts,) = translator.segment([line], None, 0)
+        assert len(parts) > 1
+        found.append([(part.ids, part.prefix) for part in parts])
+    assert found[0] == found[1]
+
+
+def test_attention_is_that_of_the_direction(imported: Imported) -> None:
+    lines, (src, tgt) = sentences()[:2], imported.other
+    found = attnkit.attend(imported.run, lines, src_lang=src, tgt_lang=tgt, device="cpu")
+    expected = attnkit.attend(imported.run_of_other, lines, device="cpu")
+    assert found.to_dict()["examples"] == expected.to_dict()["examples"]
+    (code,) = load_run(imported.run_of_other, device="cpu").tgt_tokenizer.code_ids
+    texts = load_translator([imported.run_of_other], engine="torch").translate(lines)
+    for one, text in zip(found.examples, texts, strict=True):
+        assert one.target == text, "attention is that to the translation"
+        assert one.maps[0].queries[0] == load_run(imported.run, device="cpu").tgt_tokenizer.tokens([code])[0]
+
+
+def write_lines(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def test_commands_take_both_languages(imported: Imported, call: Call, tmp_path: Path) -> None:
+    lines, chosen = sentences()[:12], ["--src-lang", imported.other.src, "--tgt-lang", imported.other.tgt]
+    mono = write_lines(tmp_path / "mono", lines)
+
+    def results(run: Path, options: Sequence[Any]) -> list[Any]:
+        """Return what commands make of the lines."""
+        code, out, err = call("translate", run, "-i", mono, *options)
+        assert code == 0, err
+        texts = write_lines(tmp_path / "texts", [line or "x" for line in out.split("\n")[:-1]])
+        code, scores, err = call("score", run, mono, texts, *options)
+        assert code == 0, err
+        folder = tmp_path / f"{run.name} {len(options)}"
+        code, _, err = call("distill", run, mono, "-o", folder / "distilled", "--keep-flagged", *options)
+        assert code == 0, err
+        limits = ["--min-log-prob", "-5", "--any-language", "--min-characters", "1", "--keep-copies"]
+        code, _, err = call("clean", mono, texts, "-o", folder / "clean", "--run", run, *limits, *options)
+        assert code == 0, err
+        written = [(folder / name).read_text() for name in ("distilled/pairs.tgt", "clean/dropped.tsv")]
+        return [out, scores, *written]
+
+    found = results(imported.run, chosen)
+    assert found == results(imported.run_of_other, []) != results(imported.run, [])
+
+
+def test_runs_are_compared_in_one_direction(imported: Imported, tmp_path: Path) -> None:
+    lines = sentences()[:30]
+    src, tgt = (write_lines(tmp_path / name, text) for name, text in (("a", lines), ("b", lines[::-1])))
+    runs = [imported.run, imported.run_of_other]
+    (found,) = attnkit.compare(runs, [(src, tgt)], src_lang=imported.other.src, tgt_lang=imported.other.tgt)
+    assert all(score.baseline == score.system for score in found.scores)
+    (found,) = attnkit.compare(runs, [(src, tgt)])
+    assert any(score.baseline != score.system for score in found.scores)
+
+
+def test_one_run_writes_pairs_of_both_directions(imported: Imported, tmp_path: Path) -> None:
+    (src, tgt), lines = imported.other, sentences()[:60]
+    quick: dict[str, Any] = {"device": "cpu", "threads": 1, "max_length": 12, "min_length": 4, "quiet": True}
+    translator = attnkit.Translator.load(imported.run, device="cpu", threads=1, src_lang=tgt, tgt_lang=src)
+    texts = [text for (text,) in translator.translate_texts(lines, max_length=12, min_length=4)]
+    right = attnkit.Translator.load(imported.run_of_other, device="cpu", threads=1).score(texts, lines)
+    wrong = attnkit.Translator.load(imported.run, device="cpu", threads=1, tgt_lang=tgt).score(texts, lines)
+    both = [tuple(one.log_prob / one.n_tokens for one in pair) for pair in zip(right, wrong, strict=True)]
+    # A limit between the scores of a line by the right code of the source and by the usual one, and near no other.
+    limits = [(a + b) / 2 for a, b in sorted(both, key=lambda pair: -abs(pair[0] - pair[1]))]
+    least = next(limit for limit in limits if min(abs(a - limit) for a, _ in both) > 1e-4)
+    assert any((a > least) != (b > least) for a, b in both)
+    pairs = zip(texts, lines, both, strict=True)
+    expected = [(text, line) for text, line, (score, _) in pairs if score > least and text.strip()]
+    settings = {"keep_flagged": True, "min_round_trip": 0.0, "min_forward_log_prob": least, "tag": ""}
+    mono = write_lines(tmp_path / "mono", lines)
+    for name, other in (("one", imported.run), ("two", imported.run_of_other)):
+        options = {"settings": settings, "tgt_lang": src, "mono_lang": tgt, **quick}
+        attnkit.back_translate(imported.run, mono, tmp_path / name, forward=other, **options)
+        sides = [(tmp_path / name / f"pairs.{side}").read_text().split("\n")[:-1] for side in ("src", "tgt")]
+        assert list(zip(*sides, strict=True)) == expected
+    corpus = [write_lines(tmp_path / name, text) for name, text in (("a", lines[::-1]), ("b", lines))]
+    attnkit.augment(
+        *corpus, tmp_path / "more", forward=imported.run, backward=imported.run, settings={"keep_flagged": True},
+        src_lang=src, tgt_lang=tgt, **quick,
+    )  # fmt: skip
+    sides = [(tmp_path / "more" / f"pairs.{side}").read_text().split("\n")[:-1] for side in ("src", "tgt")]
+    forward = attnkit.Translator.load(imported.run_of_other, device="cpu", threads=1)
+    written = [text for (text,) in forward.translate_texts(lines[::-1], max_length=12, min_length=4)]
+    made = {(line, text) for line, text in zip(lines[::-1], written, strict=True) if text.strip()}
+    made |= {(f"<bt> {text}", line) for text, line in zip(texts, lines, strict=True) if text.strip()}
+    assert set(zip(*sides, strict=True)) == made
+    with pytest.raises(UsageError, match="cannot translate both ways"):
+        attnkit.back_translate(
+            imported.run, mono, tmp_path / "x", forward=imported.run, settings=settings, tgt_lang=src, mono_lang=src
+        )
+    with pytest.raises(UsageError, match="the model has no language 'xx'") as caught:
+        attnkit.back_translate(imported.run, mono, tmp_path / "x", tgt_lang=src, mono_lang="xx", **quick)
+    assert caught.value.where == "--mono-lang"
+
+
+def test_a_filter_scores_pairs_of_the_direction(imported: Imported) -> None:
+    sources, targets = sentences()[:20], sentences()[20:40]
+    score, name = open_pair_scorer(imported.run, imported.other, print)
+    of_other, other = open_pair_scorer(imported.run_of_other, LanguagePair(), print)
+    usual, plain = open_pair_scorer(imported.run, LanguagePair(), print)
+    assert score(sources, targets) == of_other(sources, targets) != usual(sources, targets)
+    assert name == " ".join([plain, *map(str, imported.other)])
+    assert other
+
+
+def test_a_service_takes_codes_as_directions(imported: Imported) -> None:
+    config = open_run(imported.run).config
+    src, tgt = map(str, imported.other)
+    assert choose_languages(config, src, tgt) == {"src_lang": src, "tgt_lang": tgt}
+    assert choose_languages(config, "xx", "yy") == {}, "names that are only those of requests"
+    assert choose_languages(config, src, "yy")["tgt_lang"] == "yy", "refused when it is loaded"
+    specs = [f"{src}:{tgt}={imported.run}", f"xx:yy={imported.run}"]
+    models = Models(specs, Limits(), device="cpu", precision="float32", threads=1)
+    found = [models.translator(*pair).model.translate_texts(sentences()[:9]) for pair in ((src, tgt), ("xx", "yy"))]
+    models.close(1.0)
+    of_runs = [attnkit.Translator.load(run, device="cpu") for run in (imported.run_of_other, imported.run)]
+    assert found == [one.translate_texts(sentences()[:9]) for one in of_runs]
+    with pytest.raises(UsageError, match="the model has no language 'yy'"):
+        Models([f"{src}:yy={imported.run}"], Limits(), device="cpu", precision="float32", threads=1)
+
+
+def test_unknown_languages_are_refused_with_similar_ones(imported: Imported, call: Call, tmp_path: Path) -> None:
+    mono, known = write_lines(tmp_path / "mono", ["ba be"]), str(imported.other.tgt)
+    misspelt = known[:-1] + "x"
+    for option in ("--src-lang", "--tgt-lang"):
+        code, out, err = call("translate", imported.run, "-i", mono, option, misspelt)
+        assert (code, out) == (2, "")
+        lines = err.strip().split("\n")
+        assert len(lines) <= 3 and f"the model has no language '{misspelt}'" in lines[0] and option in err
+        if imported.usual.src != "en":  # of the hundred of M2M100, others are as similar
+            assert known in lines[-1]
+    for command in (["score", imported.run, mono, mono], ["attend", imported.run, "ba be"]):
+        code, _, err = call(*command, "--src-lang", "xx")
+        assert code == 2 and "the model has no language 'xx'" in err
+
+
+def test_other_runs_have_no_source_language(tmp_path: Path, call: Call) -> None:
+    marian_folder(tmp_path / "hub")
+    run = import_huggingface(tmp_path / "hub", tmp_path / "run").path
+    with pytest.raises(UsageError, match="no source languages to choose from") as caught:
+        attnkit.load(run, device="cpu", src_lang="en")
+    assert caught.value.where == "--src-lang"
+    with pytest.raises(UsageError, match="this run has one target language, which has no tag"):
+        attnkit.load(run, device="cpu", tgt_lang="de")
