@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,8 @@ def test_a_reload_that_raises_anything_keeps_the_model(trained: Path, monkeypatc
         raise IndexError("of a damaged folder")
 
     monkeypatch.setattr(served, "load", fail)
-    models.by_name["en-de"]._loaded = b""  # so that there is a newer one
+    model = models.by_name["en-de"]
+    model._loaded = replace(model._loaded, state=b"")  # so that there is a newer one
     (said,) = client.post("/admin/reload").json()["models"]
     assert said == "en-de keeps its model: IndexError: of a damaged folder"
     assert client.get("/health").json()["outdated"] == ["en-de"]

@@ -21,8 +21,9 @@ from attnkit.runtime.signals import usable_cpus
 from attnkit.serving import calls, schemas
 from attnkit.serving.app import HEADERS, Service
 from attnkit.serving.limits import Limits
-from attnkit.serving.models import Models, languages_of_files, parse_spec
+from attnkit.serving.models import Models
 from attnkit.serving.requests import FORM
+from attnkit.serving.specs import languages_of_files, parse_spec
 
 LIMITS = Limits(max_body=20_000, max_texts=20, max_characters=2_000, max_line=1_000, max_beam_size=6)
 
@@ -71,7 +72,7 @@ def test_translations_are_those_of_the_library(client: TestClient, runs: dict[st
 def test_several_threads_translate_at_the_same_time(models: Models, runs: dict[str, Path]) -> None:
     """Replicas share weights alone: options of a call do not reach another."""
     served = models.by_name["en-de"]
-    replicas = served._replicas
+    replicas = served._loaded.replicas
     if usable_cpus() > 1:
         assert len(replicas) == 2 and len({id(one._pipeline) for one in replicas}) == 2
     assert len({id(packed) for one in replicas for packed in one._pipeline.searcher._pack()}) == 1
@@ -391,6 +392,16 @@ def test_a_newer_checkpoint_is_loaded_on_request(workshop: Any, tmp_path: Path) 
     scored = client.post("/v1/score", json={"source": "1 2", "target": "3"}, headers=given).json()["scores"][0]
     assert scored["log_prob"] == pytest.approx(expected)
     assert client.post("/admin/reload", json={}, headers=given).json() == {"models": ["en-de: step-4 (unchanged)"]}
+    # With the settings of its search, and what is learned of it later.
+    shutil.rmtree(run)
+    workshop.train(workshop.configure("transformer", limits__max_steps=4, seed=7, decoding__beam_size=7), run)
+    assert models.by_name["en-de"].beam_size != 7
+    assert client.post("/admin/reload", json={}, headers=given).json() == {"models": ["en-de: step-4"]}
+    assert models.by_name["en-de"].beam_size == 7
+    (run / "confidence.json").write_text("{}")
+    said = client.post("/admin/reload", json={}, headers=given).json()["models"][0]
+    assert said.startswith("en-de keeps its model:") and "confidence" in said
+    (run / "confidence.json").unlink()
     for path in run.glob("checkpoints/*/manifest.json"):
         path.write_bytes(b"")
     said = client.post("/admin/reload", json={}, headers=given).json()["models"][0]

@@ -101,7 +101,7 @@ def test_vectors_of_words_and_of_vectors(client: TestClient, runs: dict[str, Pat
 
 def test_white_space_between_sentences_stays(client: TestClient, models: Models, monkeypatch: Any) -> None:
     served = models.by_name["en-de"]
-    for replica in served._replicas:
+    for replica in served._loaded.replicas:
         monkeypatch.setattr(replica._pipeline.segmenter, "policy", "sentences")
     sentences = ["1 2 3.", "4 5 6.", "7 8 9."]
     parts = client.post("/translate", json={"q": sentences, "target": "de"}).json()["translatedText"]

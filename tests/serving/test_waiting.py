@@ -146,6 +146,14 @@ def test_a_model_that_becomes_slow_refuses_those_that_have_waited_too_long(monke
     assert model.batcher.n_waiting == model.batcher.n_characters == 0
 
 
+def test_items_computed_alone_wait_for_no_full_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight lines of .12 s take more than the part of a second that is sure; one does not."""
+    model = Simulation(monkeypatch, Limits(max_wait=1.0), [(0.0, "x" * 1200)])
+    model.run()
+    model.batcher._n_free, model.batcher._n_waiting = 0, 16
+    assert model.batcher._is_late(1200, False) and not model.batcher._is_late(1200, True)
+
+
 def test_batches_that_fail_say_nothing_of_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They fail at once; if they counted, requests would be taken for which there is no time."""
     model = Simulation(monkeypatch, Limits(max_wait=1.0), [(0.0, "x" * 1000)])

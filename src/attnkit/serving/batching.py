@@ -166,7 +166,7 @@ class Batcher:
                 raise RefusedError(413, f"{n:,} lines are more than the {self._limits.max_waiting:,} that may wait")
             n_lines, n_characters = self._n_waiting + n, self._n_characters + count_characters(items)
             is_full = n_lines > self._limits.max_waiting or n_characters > self._limits.max_waiting_characters
-            if is_full or self._is_late(n_characters):
+            if is_full or self._is_late(n_characters, self._is_alone(options)):
                 raise busy(self._seconds_of(self._n_characters))
             self._n_waiting, self._n_characters = n_lines, n_characters
             self._waiting.append(request)
@@ -191,17 +191,18 @@ class Batcher:
         lines = self._pace.lines_in(self._limits.max_wait / PARTS)
         return int(min(self._limits.batch_lines, max(FEW, lines)))
 
-    def _is_late(self, n_characters: int) -> bool:
+    def _is_late(self, n_characters: int, is_alone: bool) -> bool:
         """Return whether a request would be late that makes so many characters wait.
 
         A line of it is taken when each request that waits has had its turn, and is done with its batch, which may be
-        full; when all of its lines are done, so is everything that waits.
+        full if the line does not have it alone; when all of its lines are done, so is everything that waits.
         """
         if self._n_free > self._n_waiting:
             return False
         a_turn = (len(self._waiting) + 1) * self._n_characters / max(1, self._n_waiting)
         limits = self._limits
-        of_a_batch = min(self._pace.of_lines(self._lines_of_a_batch()), self._pace.of(limits.batch_characters))
+        n_lines = 1 if is_alone else self._lines_of_a_batch()
+        of_a_batch = min(self._pace.of_lines(n_lines), self._pace.of(limits.batch_characters))
         of_a_line = self._seconds_of(a_turn) + of_a_batch
         is_late = self._n_waiting >= FEW * len(self._threads) and of_a_line > SURE * limits.max_wait
         return is_late or self._seconds_of(n_characters) > limits.seconds

@@ -17,8 +17,9 @@ from attnkit.library.translations import Translation
 from attnkit.runtime.scheduling import schedule_computing
 from attnkit.serving import schemas
 from attnkit.serving.limits import Limits, RefusedError
-from attnkit.serving.models import UNKNOWN, Models, ServedModel
+from attnkit.serving.models import Models, ServedModel
 from attnkit.serving.requests import check_texts
+from attnkit.serving.specs import UNKNOWN
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text.glossary import Glossary
 

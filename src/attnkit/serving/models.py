@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +20,11 @@ from attnkit.errors import AttnkitError, RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.loading import load
 from attnkit.library.translation import Translator
-from attnkit.quality.language_names import is_language_code
 from attnkit.serving.batching import Batcher, OnDone, Worker, count_characters
 from attnkit.serving.limits import Limits, RefusedError
-from attnkit.text.sources import language_of
-from attnkit.text.tags import find_code
+from attnkit.serving.specs import RunSpec, choose_languages, parse_spec, split_spec
+from attnkit.tasks.translation.loading import CONFIDENCE_NAME
 
-_SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.*)", re.DOTALL)
-UNKNOWN = ("src", "tgt")  #: names of languages that are not known, source and target
 SLICE = 4096  #: characters of a slice of lines without a search, but at least a line
 STOPPING = 2.0  #: seconds until a stopped search ends
 
@@ -38,60 +33,41 @@ Batched = tuple[str, Hashable]
 
 
 @dataclass(frozen=True)
-class RunSpec:
-    """A run on the command line: ``RUN``, ``NAME=RUN`` or ``en:de=RUN``."""
+class _Loaded:
+    """What is in use of a run; a reload replaces it as a whole."""
 
-    path: Path
-    name: str
-    languages: tuple[str, str] | None  #: source and target
+    model: Any
+    replicas: list[Any]  #: the model for each thread of its queue
+    state: bytes  #: of the files that it was loaded from
+    task: str
+    beam_size: int  #: of the run's own search
 
+    @classmethod
+    def load(cls, spec: RunSpec, options: dict[str, Any], n_threads: int | None = None) -> _Loaded:
+        """Load the best checkpoint for the threads of a queue.
 
-def split_spec(text: str) -> RunSpec:
-    """Split a run on the command line into its parts, without reading the run."""
-    match = _SPEC.fullmatch(text)
-    assert match is not None
-    given, path = match["name"], Path(match["path"])
-    if given is not None and Path(text).exists():  # a path with an equals sign
-        given, path = None, Path(text)
-    if given is not None and ":" in given:
-        src, tgt = given.split(":")
-        return RunSpec(path, f"{src}-{tgt}", (src, tgt))
-    return RunSpec(path, given or path.resolve().name, None)
-
-
-def parse_spec(text: str) -> RunSpec:
-    """Parse a run on the command line; languages come from file names if not given.
-
-    Raises ``RunError`` if the run is missing or damaged.
-    """
-    spec = split_spec(text)
-    config = read_run_config(RunFolder(spec.path).checkpoint()[0])
-    if spec.languages is not None or config.task != "translation":
-        return spec
-    return replace(spec, languages=languages_of_files(config.data.src[0], config.data.tgt[0]))
+        ``n_threads`` is their number; None: as many as the model can use.
+        """
+        folder = RunFolder(spec.path)
+        state, config = _state_of(folder), read_run_config(folder.checkpoint()[0])
+        is_translation = config.task == "translation"
+        if is_translation and spec.languages is not None:
+            options = options | choose_languages(config, *spec.languages)
+        model: Any = load(spec.path, **options)
+        assert model.summary is not None, "it is loaded from a run"
+        if n_threads is None:
+            is_compiled = isinstance(model, Translator) and model.summary.engine == "compiled"
+            n_threads = number_of_threads(options.get("threads")) if is_compiled else 1
+        replicas = [model] if n_threads == 1 else [model.replicate() for _ in range(n_threads)]
+        return cls(model, replicas, state, config.task, config.decoding.beam_size if is_translation else 1)
 
 
-def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
-    """Return the languages that the names of two files, or of two fields, end in.
-
-    >>> languages_of_files("train.en.gz", "train.de"), languages_of_files("a.tmx:en", "text.txt")
-    (('en', 'de'), ('en', 'tgt'))
-    """
-    found = zip((src, tgt), UNKNOWN, strict=True)
-    of_src, of_tgt = (code if is_language_code(code := language_of(Path(name))) else other for name, other in found)
-    return of_src, of_tgt
-
-
-def choose_languages(config: Any, src: str, tgt: str) -> dict[str, str]:
-    """Return the arguments of ``load`` by which a run translates in a direction.
-
-    An imported model of many languages takes names that are its codes; other names, such as ``en:de`` of a model with
-    ``eng_Latn``, are those of requests alone, and it translates in its usual direction.
-    """
-    codes = config.vocabulary.symbols if config.vocabulary.kind == "sentencepiece" else ()
-    if any(find_code(codes, language) for language in (src, tgt)):
-        return {"src_lang": src, "tgt_lang": tgt}
-    return {"tgt_lang": tgt} if config.data.target_languages else {}
+def _state_of(folder: RunFolder) -> bytes:
+    """Return bytes that change with what is loaded of a run."""
+    # Not the checkpoint's name: "averaged" stays the best while its weights change.
+    checkpoint = folder.checkpoint()[0].manifest.render()
+    confidence = folder.path / CONFIDENCE_NAME
+    return checkpoint + (confidence.read_bytes() if confidence.is_file() else b"")
 
 
 class ServedModel:
@@ -99,25 +75,34 @@ class ServedModel:
 
     def __init__(self, spec: RunSpec, options: Mapping[str, Any], limits: Limits) -> None:
         self.spec, self.options, self.limits = spec, dict(options), limits
-        checkpoint = RunFolder(spec.path).checkpoint()[0]
-        config = read_run_config(checkpoint)
-        self._loaded = checkpoint.manifest.render()  #: of the checkpoint in use
-        self.task: str = config.task
-        if self.task == "translation" and spec.languages is not None:
-            self.options |= choose_languages(config, *spec.languages)
-        self.beam_size: int = config.decoding.beam_size if self.task == "translation" else 1
-        self.model: Any = load(spec.path, **self.options)
-        is_compiled = isinstance(self.model, Translator) and self.model.summary.engine == "compiled"
-        n_threads = number_of_threads(self.options.get("threads")) if is_compiled else 1
-        self._replicas = _replicas(self.model, n_threads)
+        self._loaded = _Loaded.load(spec, self.options)
         self.n_reloads = 0
         self.is_outdated = False  #: whether a newer checkpoint could not be loaded
-        assert self.model.summary is not None, "it is loaded from a run"
-        self.reads_vectors: bool = getattr(self.model, "reads_vectors", False)
         n = 4 if self.model.summary.device.startswith("cuda") else 1
         larger = replace(limits, batch_lines=n * limits.batch_lines, batch_characters=n * limits.batch_characters)
+        n_threads = len(self._loaded.replicas)
         self.batcher = Batcher(self._compute, larger, spec.name, n_threads, lambda what: what[0] in WHOLE)
         self._reloading = threading.Lock()
+
+    @property
+    def model(self) -> Any:
+        """The run, loaded."""
+        return self._loaded.model
+
+    @property
+    def task(self) -> str:
+        """Task of the run, which a reload does not change."""
+        return self._loaded.task
+
+    @property
+    def beam_size(self) -> int:
+        """Beam size of the run's own search; 1 for other tasks."""
+        return self._loaded.beam_size
+
+    @property
+    def reads_vectors(self) -> bool:
+        """Whether the run takes vectors instead of texts."""
+        return bool(getattr(self.model, "reads_vectors", False))
 
     @property
     def name(self) -> str:
@@ -128,7 +113,7 @@ class ServedModel:
         self, items: list[Any], what: Batched, worker: Worker, stops: StopFlags, on_done: OnDone
     ) -> Sequence[Any]:
         """Call the model for the items of a batch, which have equal options."""
-        model = self._replicas[worker.number]
+        model = self._loaded.replicas[worker.number]
         if isinstance(model, Translator):
             model.set_threads(worker.n_threads)
         call, options = what
@@ -156,25 +141,17 @@ class ServedModel:
         """
         with self._reloading:
             self.is_outdated = True
-            # Not its name alone: "averaged" stays the best while its weights change.
-            best = RunFolder(self.spec.path).checkpoint()[0]
-            changed = best.manifest.render() != self._loaded
+            folder = RunFolder(self.spec.path)
+            changed = _state_of(folder) != self._loaded.state
             if changed:
-                task = read_run_config(best).task
+                task = read_run_config(folder.checkpoint()[0]).task
                 if task != self.task:
                     raise RunError(f"the run is of task {task} now, not {self.task}", where=str(self.spec.path))
-                model = load(self.spec.path, **self.options)
-                # Batches in progress keep the old ones.
-                self._replicas = _replicas(model, len(self._replicas))
-                self.model, self._loaded = model, best.manifest.render()
+                # Batches in progress keep the old one.
+                self._loaded = _Loaded.load(self.spec, self.options, len(self._loaded.replicas))
                 self.n_reloads += 1
             self.is_outdated = False
             return changed
-
-
-def _replicas(model: Any, n_threads: int) -> list[Any]:
-    """Return a model for each thread of its queue."""
-    return [model] if n_threads == 1 else [model.replicate() for _ in range(n_threads)]
 
 
 def compute_in_slices(

@@ -6,7 +6,8 @@ from typing import Any
 
 from attnkit.plotting.html import as_json, render_page
 from attnkit.quality.language_names import name_of
-from attnkit.serving.models import UNKNOWN, Models
+from attnkit.serving.models import Models
+from attnkit.serving.specs import UNKNOWN
 
 HERE = "attnkit.serving.page"
 
