@@ -102,9 +102,11 @@ def odd_lines(n: int, seed: int = 8) -> list[str]:
 
 
 @lru_cache
-def pieces(kind: str, n: int = 300) -> bytes:
-    made, lines = io.BytesIO(), sentences()
-    options = {"vocab_size": n, "model_type": kind, "hard_vocab_limit": False, "minloglevel": 2}
+def pieces(kind: str, odd: bool = False) -> bytes:
+    """Return a SentencePiece model trained on made-up sentences; with ``odd``, a larger one of odd lines too."""
+    made, lines = io.BytesIO(), list(sentences())
+    lines += [line for line in odd_lines(3000, 7) if line.strip() and "<" not in line] if odd else []
+    options = {"vocab_size": 600 if odd else 300, "model_type": kind, "hard_vocab_limit": False, "minloglevel": 2}
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=made, **options)
     return made.getvalue()
 
@@ -129,8 +131,8 @@ def shaken(model: Any) -> Any:
 def marian_folder(folder: Path, **changes: Any) -> Any:
     """Write a Marian as of OPUS-MT with random weights, and return its model."""
     folder.mkdir(parents=True)
-    separate, eos = changes.pop("separate", False), changes.pop("eos", 2.5)
-    files = {"source.spm": pieces("unigram"), "target.spm": pieces("bpe")}
+    separate, eos, odd = changes.pop("separate", False), changes.pop("eos", 2.5), changes.pop("odd", False)
+    files = {"source.spm": pieces("unigram", odd=odd), "target.spm": pieces("bpe", odd=odd)}
     for name, raw in files.items():
         (folder / name).write_bytes(raw)
     known = [set(piece_names(raw)) for raw in files.values()]
@@ -189,8 +191,9 @@ def m2m_model(folder: Path, n: int, seed: int = 10, end: float = 2.0, **changes:
 def m2m_folder(folder: Path, **changes: Any) -> Any:
     """Write an M2M100: pieces in ``vocab.json``, then a hundred languages and eight more words."""
     folder.mkdir(parents=True)
-    (folder / "sentencepiece.bpe.model").write_bytes(pieces("bpe"))
-    names = SPECIALS + sorted(piece_names(pieces("bpe")))[:-5]  # some pieces the network does not know
+    raw = pieces("bpe", odd=changes.pop("odd", False))
+    (folder / "sentencepiece.bpe.model").write_bytes(raw)
+    names = SPECIALS + sorted(piece_names(raw))[:-5]  # some pieces the network does not know
     (folder / "vocab.json").write_text(json.dumps({name: id for id, name in enumerate(names)}))
     tokenizer = transformers.M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
     tokenizer.save_pretrained(folder)
@@ -200,11 +203,18 @@ def m2m_folder(folder: Path, **changes: Any) -> Any:
 
 
 def nllb_folder(folder: Path, **changes: Any) -> Any:
-    """Write an NLLB-200 as it is published: ids are one above those of its SentencePiece model."""
+    """Write an NLLB-200 as it is published: ids are one above those of its SentencePiece model.
+
+    With ``saved``, the tokenizer is as transformers saves it: its mask comes before the languages.
+    """
     folder.mkdir(parents=True)
-    (folder / "sentencepiece.bpe.model").write_bytes(pieces("bpe"))
-    names = SPECIALS + piece_names(pieces("bpe"))
-    added = ["ace_Arab", "deu_Latn", "eng_Latn", "zho_Hans", "<mask>"]
+    raw = pieces("bpe", odd=changes.pop("odd", False))
+    (folder / "sentencepiece.bpe.model").write_bytes(raw)
+    names, added = SPECIALS + piece_names(raw), ["ace_Arab", "deu_Latn", "eng_Latn", "zho_Hans", "<mask>"]
+    if changes.pop("saved", False):
+        codes = {"extra_special_tokens": added[:-1], "src_lang": "eng_Latn"}
+        transformers.NllbTokenizer.from_pretrained(folder, **codes).save_pretrained(folder)
+        return m2m_model(folder, len(names) + len(added), **changes)
     tokens = [(id, name) for id, name in enumerate(names + added) if name in SPECIALS + added]
     tree = {"model": {"type": "BPE", "vocab": {name: id for id, name in enumerate(names)}}}
     tree |= {"added_tokens": [{"id": id, "content": name} for id, name in tokens]}
@@ -215,14 +225,15 @@ def nllb_folder(folder: Path, **changes: Any) -> Any:
 def mbart_folder(folder: Path, **changes: Any) -> Any:
     """Write an mBART-50: ids are one above those of its SentencePiece model, then 52 languages and a mask."""
     folder.mkdir(parents=True)
-    (folder / "sentencepiece.bpe.model").write_bytes(pieces("unigram"))
+    raw = pieces("unigram", odd=changes.pop("odd", False))
+    (folder / "sentencepiece.bpe.model").write_bytes(raw)
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MBart50Tokenizer"}))
     shape = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
     shape |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 200}
     rest = {"dropout": 0.0, "scale_embedding": True, "decoder_start_token_id": 2, "seed": 10, "end": 2.0, **changes}
     seed, end, boost = rest.pop("seed"), rest.pop("end"), rest.pop("boost", 3.0)
     torch.manual_seed(seed)
-    n = len(piece_names(pieces("unigram"))) + 57
+    n = len(piece_names(raw)) + 57
     config = transformers.MBartConfig(vocab_size=n, **{**shape, **rest})
     model = shaken(transformers.MBartForConditionalGeneration(config).eval())
     with torch.no_grad():
