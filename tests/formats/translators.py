@@ -10,9 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sentencepiece
 import torch
 import transformers
+
+from attnkit.data.pairs import make_batch
+from attnkit.engine.seq2seq import pad_sources, seq2seq_loss
 
 SYLLABLES = [
     "ba",
@@ -245,3 +249,35 @@ def mbart_folder(folder: Path, **changes: Any) -> Any:
         model.final_logits_bias[0, 2] += end  # some sentences should be short
     model.save_pretrained(folder)
     return model
+
+
+def three_steps(
+    ours: Any, theirs: Any, rows: list[list[list[int]]], orders: tuple[torch.Tensor, torch.Tensor], pad: int
+) -> list[tuple[float, float]]:
+    """Train two models on three batches of 20 pairs, and return their losses per token.
+
+    Args:
+        ours: the module of attnkit, in training mode.
+        theirs: the model of transformers, in training mode.
+        rows: our ids of sources and of targets, which are paired in reverse.
+        orders: their id by ours, of sources and targets.
+        pad: their id of padding.
+    """
+    loss, losses = seq2seq_loss(ours, torch.device("cpu"), 0.0), []
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0) for model in (ours, theirs)]
+    for step in range(3):
+        part = slice(20 * step, 20 * step + 20)
+        src, tgt = rows[0][part], rows[1][part][::-1]
+        ragged = [(np.concatenate(side), np.array([len(row) for row in side])) for side in (src, tgt)]
+        term = loss(make_batch(*ragged))["nll"].total / sum(len(row) + 1 for row in tgt)
+        labels = torch.nn.utils.rnn.pad_sequence([orders[1][[*row, 2]] for row in tgt], True, -100)
+        ids, real = pad_sources(src, torch.device("cpu"))
+        assert real is not None
+        given = {"input_ids": torch.where(real, orders[0][ids], pad), "attention_mask": real.long()}
+        found = theirs(**given, labels=labels).loss
+        losses.append((float(term.detach()), float(found.detach())))
+        for value, optimizer in zip((term, found), optimizers, strict=True):
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+    return losses
