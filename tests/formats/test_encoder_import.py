@@ -107,10 +107,10 @@ def test_three_steps_of_training_are_equal(imported: Imported) -> None:
 def test_every_tensor_and_every_file_comes_back(imported: Imported, tmp_path: Path) -> None:
     folder = export_huggingface(imported.path, tmp_path / "back").path
     was, now = (safetensors.torch.load((path / "model.safetensors").read_bytes()) for path in (imported.folder, folder))
-    unused = {"lm_head.bias"} if not imported.theirs.config.tie_word_embeddings else set()
+    unused = {"lm_head.bias", "cls.predictions.bias"} if not imported.theirs.config.tie_word_embeddings else set()
     assert was.keys() <= now.keys()
     for name in was.keys() - unused:
-        unread = 2 if name.endswith("position_embeddings.weight") and imported.kind == "xlm-roberta" else 0
+        unread = 2 if name.endswith("position_embeddings.weight") and "roberta" in imported.kind else 0
         assert torch.equal(was[name][unread:], now[name][unread:]), name
     files = {path.name for path in imported.folder.iterdir()} - {"config.json", "model.safetensors"}
     assert all((folder / name).read_bytes() == (imported.folder / name).read_bytes() for name in files) and files
