@@ -21,12 +21,13 @@ import torch
 import transformers
 from translators import m2m_folder, mbart_folder, nllb_folder, odd_lines, piece_names, pieces, sentences, three_steps
 
+from attnkit.conversion.export_coded import coded_contents
 from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.engine.resolve import inherited, resolve
 from attnkit.engine.seq2seq import pad_sources
-from attnkit.errors import RunError, UsageError
+from attnkit.errors import AttnkitError, RunError, UsageError
 from attnkit.models.transformer import Transformer
 from attnkit.tasks.translation.engines import Engine
 from attnkit.tasks.translation.loading import LoadedRun, load_run
@@ -216,6 +217,36 @@ def test_a_strange_mbart_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=reason):
         import_huggingface(tmp_path / "hub", tmp_path / "run", src_lang="en_XX", tgt_lang="de_DE")
     assert not (tmp_path / "run").exists()
+
+
+LONG = {"added_tokens_decoder": {"9" * 5000: {"content": "__en__"}}}
+OF_M2M100: dict[str, tuple[str, dict[str, Any], str]] = {
+    "codes that are no list": ("tokenizer_config.json", {"additional_special_tokens": 3.5}, "are not a list"),
+    "an endless id": ("tokenizer_config.json", LONG, "the model has no language 'en'"),
+    "no begin token": ("vocab.json", {"<s>": None}, "no entry for the bos token"),
+    "an id of text": ("vocab.json", {"</s>": "2"}, "no entry for the eos token"),
+}
+
+
+@pytest.mark.parametrize("name", OF_M2M100)
+def test_a_strange_vocabulary_of_m2m100_is_refused(name: str, tmp_path: Path) -> None:
+    m2m_folder(tmp_path / "hub")
+    file, changes, reason = OF_M2M100[name]
+    tree = json.loads((tmp_path / "hub" / file).read_text())
+    (tmp_path / "hub" / file).write_text(json.dumps({**tree, **changes}))
+    with pytest.raises(AttnkitError, match=reason):
+        import_huggingface(tmp_path / "hub", tmp_path / "run", src_lang="en", tgt_lang="de")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_vocabulary_without_a_begin_token_is_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of a Marian, in a run whose model is laid out as an mBART-50."""
+    imported = Imported(tmp_path, "mbart")
+    src, tgt, config = imported.run.src_tokenizer.pieces, imported.run.tgt_tokenizer.pieces, imported.run.config.model
+    assert src is not None and tgt is not None and config.kind == "transformer"
+    monkeypatch.setitem(src.roles, "bos", None)
+    with pytest.raises(RunError, match="has no language codes, or lacks a special token, unlike that of every mbart"):
+        coded_contents(imported.run, config, "mbart", src, tgt)
 
 
 def their_tokenizer(imported: Imported, folder: Path) -> Any:
