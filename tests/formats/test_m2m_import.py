@@ -50,11 +50,11 @@ ENGINES: tuple[Engine, ...] = ("torch", "compiled")
 class Imported:
     """A folder of transformers, its model, and the run made of it."""
 
-    def __init__(self, place: Path, name: str) -> None:
+    def __init__(self, place: Path, name: str, **more: Any) -> None:
         make, self.languages, changes = MODELS[name]
         self.kind = {"m": "m2m_100", "n": "nllb", "b": "mbart"}[name[name.startswith("mb")]]
         self.folder = place / "hub"
-        self.theirs = make(self.folder, **changes)
+        self.theirs = make(self.folder, **{**changes, **more})
         src, tgt = self.languages
         self.path = import_huggingface(self.folder, place / "run", src_lang=src, tgt_lang=tgt).path
         self.run: LoadedRun = load_run(self.path, device="cpu")
@@ -69,8 +69,12 @@ def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def test_logits_are_equal(imported: Imported) -> None:
+    check_logits(imported)
+
+
+def check_logits(imported: Imported, n: int = 20) -> None:
     source, run = random.Random(1), imported.run
-    for _ in range(20):
+    for _ in range(n):
         src = [source.randrange(4, run.src_tokenizer.vocab_size) for _ in range(source.randint(1, 60))]
         tgt = [source.randrange(2, run.tgt_tokenizer.vocab_size) for _ in range(source.randint(0, 60))]
         with torch.no_grad():
@@ -126,9 +130,16 @@ def test_another_code_may_start_a_line(imported: Imported) -> None:
 
 @pytest.mark.sample(2)
 def test_three_hundred_beams_are_equal(imported: Imported) -> None:
+    texts, lengths = found_by_beams(imported, 20)
+    assert len(texts) > 8
+    assert len(lengths) > 2 or imported.kind == "m2m_100", "no sentence ends"
+
+
+def found_by_beams(imported: Imported, longest: int) -> tuple[set[str], set[int]]:
+    """Search 300 sentences in both, compare the ids, and return texts and their numbers of tokens."""
     theirs, run = imported.theirs, imported.run
     lines, lengths = sentences()[:300], set()
-    settings: dict[str, Any] = {"beam_size": 4, "max_length": 20, "length_penalty": 1.0}
+    settings: dict[str, Any] = {"beam_size": 4, "max_length": longest, "length_penalty": 1.0}
     texts = {engine: load_translator([imported.path], engine=engine).translate(lines, **settings) for engine in ENGINES}
     assert texts["torch"] == texts["compiled"]
     rows = run.src_tokenizer.encode(lines)
@@ -136,7 +147,7 @@ def test_three_hundred_beams_are_equal(imported: Imported) -> None:
     for first in range(0, 300, 100):
         src, real = pad_sources(rows[first : first + 100], torch.device("cpu"))
         assert real is not None
-        options = {"num_beams": 4, "max_length": 21, "early_stopping": True, "forced_eos_token_id": None}
+        options = {"num_beams": 4, "max_length": longest + 1, "early_stopping": True, "forced_eos_token_id": None}
         options |= {"bad_words_ids": [[0], [1]], "forced_bos_token_id": int(imported.order[code])}
         expected = theirs.generate(
             input_ids=torch.where(real, imported.order[src], 1), attention_mask=real.long(), **options
@@ -146,8 +157,7 @@ def test_three_hundred_beams_are_equal(imported: Imported) -> None:
             ids = [ours[id] for id in row[2:] if id not in (1, 2)]
             assert run.tgt_tokenizer.decode([ids]) == [text]
             lengths.add(len(ids))
-    assert len(set(texts["torch"])) > 8
-    assert len(lengths) > 2 or imported.kind == "m2m_100", "no sentence ends"
+    return set(texts["torch"]), lengths
 
 
 def test_ctranslate2_says_the_same(imported: Imported, tmp_path: Path) -> None:

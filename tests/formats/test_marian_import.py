@@ -79,8 +79,12 @@ def masked(model: Any) -> Any:
 
 
 def test_logits_are_equal(imported: Imported) -> None:
+    check_logits(imported)
+
+
+def check_logits(imported: Imported, n: int = 20) -> None:
     source, run = random.Random(1), imported.run
-    for _ in range(20):
+    for _ in range(n):
         src = [source.randrange(4, run.src_tokenizer.vocab_size) for _ in range(source.randint(1, 30))]
         tgt = [source.randrange(2, run.tgt_tokenizer.vocab_size) for _ in range(source.randint(0, 30))]
         with torch.no_grad():
@@ -97,20 +101,25 @@ def test_logits_are_equal(imported: Imported) -> None:
 
 @pytest.mark.sample(3)
 def test_three_hundred_beams_are_equal(imported: Imported) -> None:
+    assert len(found_by_beams(imported, 25)) > 4, "the sentences are alike"
+
+
+def found_by_beams(imported: Imported, longest: int) -> set[int]:
+    """Search 300 sentences in both, compare the ids, and return their numbers."""
     run, theirs = imported.run, masked(transformers.MarianMTModel.from_pretrained(imported.folder).eval())
     rows, lengths = run.src_tokenizer.encode(sentences()[:300]), set()
     for first in range(0, 300, 100):
         src, real = pad_sources(rows[first : first + 100], torch.device("cpu"))
         assert real is not None
-        found = search([run.model], Sources(src, real), SearchConfig(beam_size=4, max_length=25))
+        found = search([run.model], Sources(src, real), SearchConfig(beam_size=4, max_length=longest))
         ids = torch.where(real, imported.orders[0][src], imported.pad)
-        settings = {"num_beams": 4, "max_length": 26, "early_stopping": True, "forced_eos_token_id": None}
+        settings = {"num_beams": 4, "max_length": longest + 1, "early_stopping": True, "forced_eos_token_id": None}
         expected = theirs.generate(input_ids=ids, attention_mask=real.long(), **settings)
         for hypotheses, row in zip(found, expected.tolist(), strict=True):
             ours = imported.orders[1][hypotheses[0].ids].tolist() + [0] * hypotheses[0].finished
             assert ours == [id for id in row[1:] if id != imported.pad]
             lengths.add(len(ours))
-    assert len(lengths) > 4, "the sentences are alike"
+    return lengths
 
 
 def test_text_is_cut_and_joined_as_in_transformers(imported: Imported) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import struct
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -106,13 +107,25 @@ def odd_lines(n: int, seed: int = 8) -> list[str]:
 
 
 @lru_cache
-def pieces(kind: str, odd: bool = False) -> bytes:
-    """Return a SentencePiece model trained on made-up sentences; with ``odd``, a larger one of odd lines too."""
+def pieces(kind: str, odd: bool = False, more: int = 0) -> bytes:
+    """Return a SentencePiece model trained on made-up sentences.
+
+    Args:
+        kind: unigram or bpe.
+        odd: whether it is a larger one of odd lines too.
+        more: number of further pieces at its end, which no text has.
+    """
     made, lines = io.BytesIO(), list(sentences())
     lines += [line for line in odd_lines(3000, 7) if line.strip() and "<" not in line] if odd else []
     options = {"vocab_size": 600 if odd else 300, "model_type": kind, "hard_vocab_limit": False, "minloglevel": 2}
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=made, **options)
-    return made.getvalue()
+    return made.getvalue() + b"".join(_piece(f"w{number}") for number in range(more))
+
+
+def _piece(name: str) -> bytes:
+    """Return the field of a piece with a low score, which may be appended to a SentencePiece file."""
+    content = bytes([10, len(name)]) + name.encode() + b"\x15" + struct.pack("<f", -1e4)
+    return bytes([10, len(content)]) + content
 
 
 def piece_names(raw: bytes) -> list[str]:
@@ -121,22 +134,34 @@ def piece_names(raw: bytes) -> list[str]:
     return [model.id_to_piece(id) for id in range(3, len(model))]
 
 
-def shaken(model: Any) -> Any:
-    """Give a model weights that say different things, norms and biases included."""
+def shaken(model: Any, words: float = 6, maps: float = 8) -> Any:
+    """Give a model weights that say different things, norms and biases included.
+
+    ``words`` and ``maps`` are the factors of embeddings and of linear maps.
+    """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
             elif "embed_positions" not in name:
-                parameter.mul_(6 if "embed" in name or "shared" in name else 8)
+                parameter.mul_(words if "embed" in name or "shared" in name else maps)
     return model
+
+
+def _taken(changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+    """Take out the options of ``pieces`` and of ``shaken``."""
+    sizes, gains = ({key: changes.pop(key) for key in keys if key in changes} for keys in (SIZES, GAINS))
+    return sizes, gains
+
+
+SIZES, GAINS = ("odd", "more"), ("words", "maps")
 
 
 def marian_folder(folder: Path, **changes: Any) -> Any:
     """Write a Marian as of OPUS-MT with random weights, and return its model."""
     folder.mkdir(parents=True)
-    separate, eos, odd = changes.pop("separate", False), changes.pop("eos", 2.5), changes.pop("odd", False)
-    files = {"source.spm": pieces("unigram", odd=odd), "target.spm": pieces("bpe", odd=odd)}
+    separate, eos, (sizes, gains) = changes.pop("separate", False), changes.pop("eos", 2.5), _taken(changes)
+    files = {"source.spm": pieces("unigram", **sizes), "target.spm": pieces("bpe", **sizes)}
     for name, raw in files.items():
         (folder / name).write_bytes(raw)
     known = [set(piece_names(raw)) for raw in files.values()]
@@ -156,7 +181,7 @@ def marian_folder(folder: Path, **changes: Any) -> Any:
     usual = {"scale_embedding": True, "activation_function": "swish", "dropout": 0.0}
     torch.manual_seed(5)
     config = transformers.MarianConfig(**{**shape, **ids, **usual, **changes})
-    model = shaken(transformers.MarianMTModel(config).eval())
+    model = shaken(transformers.MarianMTModel(config).eval(), **gains)
     with torch.no_grad():
         for part in (model.model.encoder.embed_tokens, model.model.decoder.embed_tokens, model.lm_head):
             part.weight[n - 1] = 0
@@ -181,11 +206,12 @@ def m2m_model(folder: Path, n: int, seed: int = 10, end: float = 2.0, **changes:
     """Write the model of an M2M100 or NLLB-200 with random weights."""
     shape = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
     shape |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 200}
+    _, gains = _taken(changes)
     rest = {"dropout": 0.0, "attention_dropout": 0.0, "vocab_size": n, **changes}
     rest |= {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
     torch.manual_seed(seed)
     model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**{**shape, **rest})).eval()
-    shaken(model)
+    shaken(model, **gains)
     with torch.no_grad():
         model.model.decoder.layer_norm.bias.add_(model.model.shared.weight[2] * end)  # some sentences should be short
     model.save_pretrained(folder)
@@ -195,7 +221,7 @@ def m2m_model(folder: Path, n: int, seed: int = 10, end: float = 2.0, **changes:
 def m2m_folder(folder: Path, **changes: Any) -> Any:
     """Write an M2M100: pieces in ``vocab.json``, then a hundred languages and eight more words."""
     folder.mkdir(parents=True)
-    raw = pieces("bpe", odd=changes.pop("odd", False))
+    raw = pieces("bpe", **{key: changes.pop(key) for key in SIZES if key in changes})
     (folder / "sentencepiece.bpe.model").write_bytes(raw)
     names = SPECIALS + sorted(piece_names(raw))[:-5]  # some pieces the network does not know
     (folder / "vocab.json").write_text(json.dumps({name: id for id, name in enumerate(names)}))
@@ -212,7 +238,7 @@ def nllb_folder(folder: Path, **changes: Any) -> Any:
     With ``saved``, the tokenizer is as transformers saves it: its mask comes before the languages.
     """
     folder.mkdir(parents=True)
-    raw = pieces("bpe", odd=changes.pop("odd", False))
+    raw = pieces("bpe", **{key: changes.pop(key) for key in SIZES if key in changes})
     (folder / "sentencepiece.bpe.model").write_bytes(raw)
     names, added = SPECIALS + piece_names(raw), ["ace_Arab", "deu_Latn", "eng_Latn", "zho_Hans", "<mask>"]
     if changes.pop("saved", False):
@@ -229,7 +255,8 @@ def nllb_folder(folder: Path, **changes: Any) -> Any:
 def mbart_folder(folder: Path, **changes: Any) -> Any:
     """Write an mBART-50: ids are one above those of its SentencePiece model, then 52 languages and a mask."""
     folder.mkdir(parents=True)
-    raw = pieces("unigram", odd=changes.pop("odd", False))
+    sizes, gains = _taken(changes)
+    raw = pieces("unigram", **sizes)
     (folder / "sentencepiece.bpe.model").write_bytes(raw)
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MBart50Tokenizer"}))
     shape = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
@@ -239,7 +266,7 @@ def mbart_folder(folder: Path, **changes: Any) -> Any:
     torch.manual_seed(seed)
     n = len(piece_names(raw)) + 57
     config = transformers.MBartConfig(vocab_size=n, **{**shape, **rest})
-    model = shaken(transformers.MBartForConditionalGeneration(config).eval())
+    model = shaken(transformers.MBartForConditionalGeneration(config).eval(), **gains)
     with torch.no_grad():
         for part in (model.model.encoder, model.model.decoder):
             part.embed_positions.weight.normal_(std=1.0)
