@@ -31,7 +31,7 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.models.layers import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID
 
-FOLDERS: dict[str, Callable[[Path], Any]] = {
+FOLDERS: dict[str, Callable[..., Any]] = {
     **{f"gpt2, {name}": partial(gpt2.gpt2_folder, **shape) for name, shape in gpt2.SHAPES.items()},
     **{f"llama, {name}": partial(llama.llama_folder, **shape) for name, shape in llama.SHAPES.items()},
     **{f"mistral, {name}": partial(mistral.mistral_folder, name=name) for name in mistral.SHAPES},
@@ -42,8 +42,8 @@ PROMPTS = list(dict.fromkeys(line.strip()[:24] for line in odd_lines(500, 5) if 
 class Imported:
     """A folder of transformers, its model, and the run made of it."""
 
-    def __init__(self, place: Path, name: str) -> None:
-        self.theirs: Any = FOLDERS[name](place / "hub").eval()
+    def __init__(self, place: Path, name: str, **changes: Any) -> None:
+        self.theirs: Any = FOLDERS[name](place / "hub", **changes).eval()
         self.opened = llama.imported(place / "hub", place / "run")
         n_rows = json.loads((place / "hub/config.json").read_text())["vocab_size"]
         order = read_vocabulary(place / "hub", name.partition(",")[0], n_rows).order

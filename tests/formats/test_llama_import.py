@@ -80,11 +80,10 @@ def llama_tokenizer(size: int = 420) -> Any:
 def llama_folder(folder: Path, shard: str = "1GB", **changes: Any) -> Any:
     tokenizer = llama_tokenizer()
     rope = {"rope_type": "default", "rope_theta": changes.pop("rope_theta", 10000.0), **changes.pop("rope", {})}
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, **changes}
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    shape |= {"max_position_embeddings": 64, **changes}
     special = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer) + 5, max_position_embeddings=64, rope_parameters=rope, **special, **shape
-    )
+    config = transformers.LlamaConfig(vocab_size=len(tokenizer) + 5, rope_parameters=rope, **special, **shape)
     torch.manual_seed(1)
     model: Any = shaken(transformers.LlamaForCausalLM(config))
     model.save_pretrained(folder, max_shard_size=shard)
