@@ -36,8 +36,8 @@ INDEX = "model.safetensors.index.json"
 N_SHARDS = 3
 
 
-def make_llama(folder: Path) -> None:
-    """Write a Llama with both forms of its tokenizer."""
+def make_llama(folder: Path, kind: str = "llama") -> None:
+    """Write a Llama or Mistral with both forms of its tokenizer."""
     folder.mkdir()
     pieces = [SentencePieceEntry("<unk>", 0.0, UNKNOWN)]
     pieces += [SentencePieceEntry(name, 0.0, CONTROL) for name in ("<s>", "</s>")]
@@ -71,7 +71,7 @@ def make_llama(folder: Path) -> None:
     torch.manual_seed(1)
     links = layout.llama_body(config) + layout.gpt_head(config)
     tensors = layout.to_theirs(links, Gpt(config, len(pieces)).state_dict())
-    (folder / "config.json").write_text(json.dumps(llama_json(config, len(pieces), "silu", {})))
+    (folder / "config.json").write_text(json.dumps(llama_json(config, len(pieces), "silu", {}, kind)))
     listed = {name: f"model-{n % N_SHARDS}.safetensors" for n, name in enumerate(tensors)}
     for file in {*listed.values()}:
         own = {name: tensor for name, tensor in tensors.items() if listed[name] == file}

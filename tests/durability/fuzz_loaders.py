@@ -30,6 +30,7 @@ from commandline import bound_memory
 from crafted_pieces import piece_vocabulary
 from fuzz_adapters import import_damaged, use_damaged
 from fuzz_hub import HUB, import_damaged_llama, make_llama
+from fuzz_layouts import LAYOUTS, import_damaged_layout, make_layouts
 from fuzz_tables import make_tables, read_damaged
 from mutations import mutate_bytes, mutate_folder, mutate_json, mutate_safetensors, resign
 
@@ -248,6 +249,11 @@ def llama(base: Base, source: random.Random) -> None:
     import_damaged_llama(base.folder.parent, base.folder, source)
 
 
+def layout(kind: str) -> Callable[[Base, random.Random], None]:
+    """Return what reads damaged folders of a layout of the hub."""
+    return lambda base, source: import_damaged_layout(kind, base.folder.parent, base.folder, source)
+
+
 def tables(base: Base, source: random.Random) -> None:
     shutil.rmtree(base.folder, ignore_errors=True)
     read_damaged(base.folder.parent, base.folder, source)
@@ -279,7 +285,7 @@ READERS = (
     llama,
     tables,
 )
-LOADERS = {reader.__name__: reader for reader in READERS}
+LOADERS = {reader.__name__: reader for reader in READERS} | {kind: layout(kind) for kind in LAYOUTS}
 
 
 def make_files(corpus: Path, place: Path) -> None:
@@ -294,6 +300,7 @@ def make_files(corpus: Path, place: Path) -> None:
     for name in ("archive", "sequence"):
         torch.save(weights, place / f"{name}.bin", _use_new_zipfile_serialization=name == "archive")
     make_llama(place / HUB)
+    make_layouts(place)
     make_tables(place)
     (place / "pieces.json").write_text(piece_vocabulary().to_json())
     rows = np.load(corpus / "vectors.npy", allow_pickle=False)[:60]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOADERS = ("configuration", "vocabulary", "manifest", "state", "safetensors", "text", "folder")
 LOADERS += ("tsv", "vectors", "lexicon", "sentencepiece", "pickled", "peft", "adapter", "llama", "tables")
+LOADERS += ("marian", "m2m100", "nllb", "mbart", "mistral", "gpt2")  # whole folders
 Fuzz = Callable[[str, int, int], dict[str, Any]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,22 @@ def distilbert(folder: Path, shape: int = 0, kind: Any = transformers.DistilBert
     return save(folder, model, shape)
 
 
+def bert(folder: Path, shape: int = 0, kind: Any = transformers.BertForMaskedLM, **changes: Any) -> Any:
+    """Write a BERT; the second untied and cased, the third with one segment and another activation."""
+    n_rows = word_pieces(folder, cased=shape == 1)
+    other: Any = ({}, {"tie_word_embeddings": False}, {"type_vocab_size": 1, "hidden_act": "gelu_new"})[shape]
+    config = {"max_position_embeddings": 64, **SHAPES[shape], **NO_DROPOUT, **other, **changes}
+    return save(folder, kind(transformers.BertConfig(vocab_size=n_rows, **config)), shape)
+
+
+def roformer(folder: Path, shape: int = 0, kind: Any = transformers.RoFormerForMaskedLM, **changes: Any) -> Any:
+    """Write a RoFormer; the second untied, the third with another activation."""
+    n_rows = word_pieces(folder, cased=False)
+    other: Any = ({}, {"tie_word_embeddings": False}, {"hidden_act": "relu", "layer_norm_eps": 1e-6})[shape]
+    config = {"max_position_embeddings": 64, **SHAPES[shape], **NO_DROPOUT, **other, **changes}
+    return save(folder, kind(transformers.RoFormerConfig(vocab_size=n_rows, **config)), shape)
+
+
 def electra(folder: Path, shape: int = 0, kind: Any = transformers.ElectraForMaskedLM, **changes: Any) -> Any:
     """Write an ELECTRA; the first two with narrow embeddings, the third with one segment."""
     n_rows = word_pieces(folder, cased=shape == 2)
@@ -147,6 +163,31 @@ def electra(folder: Path, shape: int = 0, kind: Any = transformers.ElectraForMas
     config = {"embedding_size": SHAPES[shape]["hidden_size"], **SHAPES[shape], **NO_DROPOUT, **other, **changes}
     config = {"max_position_embeddings": 64, **config}
     return save(folder, kind(transformers.ElectraConfig(vocab_size=n_rows, **config)), shape)
+
+
+def byte_pair_entries(specials: list[str], lines: Sequence[str]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Return entries and merges as GPT-2's and RoBERTa's are made, special tokens first."""
+    engine = Engine(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+    )
+    engine.train_from_iterator(lines, trainer)
+    model = json.loads(engine.to_str())["model"]
+    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+
+
+def roberta(folder: Path, shape: int = 0, kind: Any = transformers.RobertaForMaskedLM, **changes: Any) -> Any:
+    """Write a RoBERTa; the second untied, the third for longer texts."""
+    vocab, merges = byte_pair_entries(["<s>", "<pad>", "</s>", "<unk>"], odd_lines(2000, 5))
+    mask = AddedToken("<mask>", lstrip=True, special=True)  # as the published ones have it
+    vocab["<mask>"] = len(vocab)
+    transformers.RobertaTokenizer(vocab=vocab, merges=merges, mask_token=mask).save_pretrained(folder)
+    other: Any = ({}, {"tie_word_embeddings": False}, {"max_position_embeddings": 90, "layer_norm_eps": 1e-12})[shape]
+    config = {"max_position_embeddings": 66, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+    config |= {"bos_token_id": 0, "eos_token_id": 2, **SHAPES[shape], **NO_DROPOUT, **other, **changes}
+    return save(folder, kind(transformers.RobertaConfig(vocab_size=len(vocab), **config)), shape)
 
 
 SPACE_RUNS = [" " * n for n in range(24, 1, -1)]
@@ -195,6 +236,9 @@ def modernbert(folder: Path, shape: int = 0, kind: Any = transformers.ModernBert
 
 ENCODERS: dict[str, Callable[..., Any]] = {
     "xlm-roberta": xlm_roberta,
+    "bert": bert,
+    "roberta": roberta,
+    "roformer": roformer,
     "distilbert": distilbert,
     "electra": electra,
     "modernbert": modernbert,

@@ -62,9 +62,11 @@ def vocabulary(kind: str = "bpe", **options: Any) -> Tokenizer:
 
 def shaken(model: nn.Module) -> nn.Module:
     """Return a model in which every number is random: norms, biases, all that is trained."""
+    width = getattr(getattr(model, "config", None), "hidden_size", 0)  # of a model of transformers
+    scale = 0.15 * min(1.0, (64 / max(width, 1)) ** 0.5)  # layers of any width should say as much
     with torch.no_grad():
         for parameter in (each for each in model.parameters() if each.requires_grad):
-            parameter.add_(torch.randn_like(parameter), alpha=0.15)
+            parameter.add_(torch.randn_like(parameter), alpha=scale)
     return model.eval()
 
 

@@ -42,16 +42,16 @@ class Imported:
         assert self.tokenizer.origin is not None
         self.order = torch.tensor([-1 if id is None else id for id in self.tokenizer.origin.order])
 
-    def batch(self, seed: int, n: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    def batch(self, seed: int, n: int = 4, width: int = 30) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return ids of random texts, which are real, and the second segment of those that are pairs."""
         generator = torch.Generator().manual_seed(seed)
         first = len(self.tokenizer.config.symbols) + 4
-        ids = torch.randint(first, self.tokenizer.vocab_size, (n, 30), generator=generator)
-        lengths = torch.tensor([30, 17, 1, 23, *torch.randint(2, 30, (n,), generator=generator)])[:n]
-        real = torch.arange(30) < lengths[:, None]
+        ids = torch.randint(first, self.tokenizer.vocab_size, (n, width), generator=generator)
+        lengths = torch.tensor([width, 17, 1, 23, *torch.randint(2, 30, (n,), generator=generator)])[:n]
+        real = torch.arange(width) < lengths[:, None]
         ids[:, 0] = 1
         ids[:, 9:11] = 2  # pairs of texts
-        segments = (torch.arange(30) >= 11).long().expand(n, 30) if self.run.config.model.n_segments > 1 else None
+        segments = (torch.arange(width) >= 11).long().expand(n, width) if self.run.config.model.n_segments > 1 else None
         return torch.where(real, ids, 0), real, segments
 
     def given(self, ids: torch.Tensor, real: torch.Tensor, segments: torch.Tensor | None) -> dict[str, torch.Tensor]:
@@ -107,10 +107,10 @@ def test_three_steps_of_training_are_equal(imported: Imported) -> None:
 def test_every_tensor_and_every_file_comes_back(imported: Imported, tmp_path: Path) -> None:
     folder = export_huggingface(imported.path, tmp_path / "back").path
     was, now = (safetensors.torch.load((path / "model.safetensors").read_bytes()) for path in (imported.folder, folder))
-    unused = {"lm_head.bias"} if not imported.theirs.config.tie_word_embeddings else set()
+    unused = {"lm_head.bias", "cls.predictions.bias"} if not imported.theirs.config.tie_word_embeddings else set()
     assert was.keys() <= now.keys()
     for name in was.keys() - unused:
-        unread = 2 if name.endswith("position_embeddings.weight") and imported.kind == "xlm-roberta" else 0
+        unread = 2 if name.endswith("position_embeddings.weight") and "roberta" in imported.kind else 0
         assert torch.equal(was[name][unread:], now[name][unread:]), name
     files = {path.name for path in imported.folder.iterdir()} - {"config.json", "model.safetensors"}
     assert all((folder / name).read_bytes() == (imported.folder / name).read_bytes() for name in files) and files

@@ -57,9 +57,8 @@ def gpt2_folder(folder: Path, **changes: Any) -> Any:
     names = changes.pop("names", dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"))
     tokenizer, n_more = gpt2_tokenizer(names, changes.pop("added", [])), changes.pop("n_more", 0)
     ids = {f"{role}_token_id": tokenizer.convert_tokens_to_ids(names[role]) for role in ("bos", "eos")}
-    config = transformers.GPT2Config(
-        vocab_size=len(tokenizer) + n_more, n_positions=40, n_embd=32, n_layer=2, n_head=4, **ids, **changes
-    )
+    shape = {"n_positions": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, **ids, **changes}
+    config = transformers.GPT2Config(vocab_size=len(tokenizer) + n_more, **shape)
     torch.manual_seed(1)
     model: Any = shaken(transformers.GPT2LMHeadModel(config))
     model.save_pretrained(folder)

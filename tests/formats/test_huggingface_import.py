@@ -14,8 +14,9 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 
 import safetensors.torch
 import transformers
+from hub_encoders import byte_pair_entries
 from hub_runs import ODD, TEXT, configure, save_run, shaken, vocabulary
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Engine
 
 from attnkit.analysis.verify import verify_run
@@ -44,27 +45,14 @@ def bert_tokenizer(folder: Path, **options: Any) -> Any:
     return transformers.BertTokenizer(vocab={word: i for i, word in enumerate(WORDS)}, **options)
 
 
-def byte_pairs(specials: list[str]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return entries and merges as GPT-2's are made."""
-    engine = Engine(models.BPE())
-    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
-    )
-    engine.train_from_iterator(TEXT, trainer)
-    model = json.loads(engine.to_str())["model"]
-    return model["vocab"], [tuple(merge) for merge in model["merges"]]
-
-
 def roberta_tokenizer() -> Any:
-    vocab, merges = byte_pairs(["<s>", "<pad>", "</s>", "<unk>"])
+    vocab, merges = byte_pair_entries(["<s>", "<pad>", "</s>", "<unk>"], TEXT)
     mask = AddedToken("<mask>", lstrip=True, special=True)  # as the published ones have it
     return transformers.RobertaTokenizer(vocab={**vocab, "<mask>": len(vocab)}, merges=merges, mask_token=mask)
 
 
 def gpt2_tokenizer() -> Any:
-    vocab, merges = byte_pairs([])
+    vocab, merges = byte_pair_entries([], TEXT)
     return transformers.GPT2Tokenizer(vocab={**vocab, "<|endoftext|>": len(vocab)}, merges=merges)
 
 

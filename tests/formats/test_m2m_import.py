@@ -19,15 +19,15 @@ import safetensors.torch
 import sentencepiece
 import torch
 import transformers
-from translators import m2m_folder, mbart_folder, nllb_folder, odd_lines, piece_names, pieces, sentences
+from translators import m2m_folder, mbart_folder, nllb_folder, odd_lines, piece_names, pieces, sentences, three_steps
 
+from attnkit.conversion.export_coded import coded_contents
 from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
-from attnkit.data.pairs import make_batch
 from attnkit.engine.resolve import inherited, resolve
-from attnkit.engine.seq2seq import pad_sources, seq2seq_loss
-from attnkit.errors import RunError, UsageError
+from attnkit.engine.seq2seq import pad_sources
+from attnkit.errors import AttnkitError, RunError, UsageError
 from attnkit.models.transformer import Transformer
 from attnkit.tasks.translation.engines import Engine
 from attnkit.tasks.translation.loading import LoadedRun, load_run
@@ -50,11 +50,11 @@ ENGINES: tuple[Engine, ...] = ("torch", "compiled")
 class Imported:
     """A folder of transformers, its model, and the run made of it."""
 
-    def __init__(self, place: Path, name: str) -> None:
+    def __init__(self, place: Path, name: str, **more: Any) -> None:
         make, self.languages, changes = MODELS[name]
         self.kind = {"m": "m2m_100", "n": "nllb", "b": "mbart"}[name[name.startswith("mb")]]
         self.folder = place / "hub"
-        self.theirs = make(self.folder, **changes)
+        self.theirs = make(self.folder, **{**changes, **more})
         src, tgt = self.languages
         self.path = import_huggingface(self.folder, place / "run", src_lang=src, tgt_lang=tgt).path
         self.run: LoadedRun = load_run(self.path, device="cpu")
@@ -69,8 +69,12 @@ def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def test_logits_are_equal(imported: Imported) -> None:
+    check_logits(imported)
+
+
+def check_logits(imported: Imported, n: int = 20) -> None:
     source, run = random.Random(1), imported.run
-    for _ in range(20):
+    for _ in range(n):
         src = [source.randrange(4, run.src_tokenizer.vocab_size) for _ in range(source.randint(1, 60))]
         tgt = [source.randrange(2, run.tgt_tokenizer.vocab_size) for _ in range(source.randint(0, 60))]
         with torch.no_grad():
@@ -126,9 +130,16 @@ def test_another_code_may_start_a_line(imported: Imported) -> None:
 
 @pytest.mark.sample(2)
 def test_three_hundred_beams_are_equal(imported: Imported) -> None:
+    texts, lengths = found_by_beams(imported, 20)
+    assert len(texts) > 8
+    assert len(lengths) > 2 or imported.kind == "m2m_100", "no sentence ends"
+
+
+def found_by_beams(imported: Imported, longest: int) -> tuple[set[str], set[int]]:
+    """Search 300 sentences in both, compare the ids, and return texts and their numbers of tokens."""
     theirs, run = imported.theirs, imported.run
     lines, lengths = sentences()[:300], set()
-    settings: dict[str, Any] = {"beam_size": 4, "max_length": 20, "length_penalty": 1.0}
+    settings: dict[str, Any] = {"beam_size": 4, "max_length": longest, "length_penalty": 1.0}
     texts = {engine: load_translator([imported.path], engine=engine).translate(lines, **settings) for engine in ENGINES}
     assert texts["torch"] == texts["compiled"]
     rows = run.src_tokenizer.encode(lines)
@@ -136,7 +147,7 @@ def test_three_hundred_beams_are_equal(imported: Imported) -> None:
     for first in range(0, 300, 100):
         src, real = pad_sources(rows[first : first + 100], torch.device("cpu"))
         assert real is not None
-        options = {"num_beams": 4, "max_length": 21, "early_stopping": True, "forced_eos_token_id": None}
+        options = {"num_beams": 4, "max_length": longest + 1, "early_stopping": True, "forced_eos_token_id": None}
         options |= {"bad_words_ids": [[0], [1]], "forced_bos_token_id": int(imported.order[code])}
         expected = theirs.generate(
             input_ids=torch.where(real, imported.order[src], 1), attention_mask=real.long(), **options
@@ -146,8 +157,7 @@ def test_three_hundred_beams_are_equal(imported: Imported) -> None:
             ids = [ours[id] for id in row[2:] if id not in (1, 2)]
             assert run.tgt_tokenizer.decode([ids]) == [text]
             lengths.add(len(ids))
-    assert len(set(texts["torch"])) > 8
-    assert len(lengths) > 2 or imported.kind == "m2m_100", "no sentence ends"
+    return set(texts["torch"]), lengths
 
 
 def test_ctranslate2_says_the_same(imported: Imported, tmp_path: Path) -> None:
@@ -173,32 +183,14 @@ def test_ctranslate2_says_the_same(imported: Imported, tmp_path: Path) -> None:
     assert f'target_prefix=[["{codes[1]}"]] * len(tokens),' in readme and "(result.hypotheses[0][1:])" in readme
 
 
-@pytest.mark.parametrize("name", ["nllb", "mbart"])
-def test_three_steps_of_training_are_equal(tmp_path: Path, name: str) -> None:
-    imported = Imported(tmp_path, name)
+def test_three_steps_of_training_are_equal(imported: Imported) -> None:
     config, sizes = imported.run.config.model, (len(imported.order),) * 2
     assert config.kind == "transformer"
-    ours, theirs = Transformer(config, *sizes).train(), imported.theirs.train()
+    ours, theirs = Transformer(config, *sizes).train(), type(imported.theirs).from_pretrained(imported.folder).train()
     ours.load_state_dict(imported.run.model.state_dict())
     ours.output.bias.requires_grad_(False)  # transformers has none in NLLB-200, and does not train that of mBART
-    loss = seq2seq_loss(ours, torch.device("cpu"), 0.0)
-    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0) for model in (ours, theirs)]
     rows = [tokenizer.encode(sentences()) for tokenizer in (imported.run.src_tokenizer, imported.run.tgt_tokenizer)]
-    losses = []
-    for step in range(3):
-        part = slice(20 * step, 20 * step + 20)
-        src, tgt = rows[0][part], rows[1][part][::-1]
-        ragged = [(np.concatenate(side), np.array([len(row) for row in side])) for side in (src, tgt)]
-        term = loss(make_batch(*ragged))["nll"].total / sum(len(row) + 1 for row in tgt)
-        labels = torch.nn.utils.rnn.pad_sequence([imported.order[[*row, 2]] for row in tgt], True, -100)
-        ids, real = pad_sources(src, torch.device("cpu"))
-        assert real is not None
-        found = theirs(input_ids=torch.where(real, imported.order[ids], 1), attention_mask=real.long(), labels=labels)
-        losses.append((float(term.detach()), float(found.loss.detach())))
-        for value, optimizer in zip((term, found.loss), optimizers, strict=True):
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
+    losses = three_steps(ours, theirs, rows, (imported.order, imported.order), 1)
     assert np.allclose(*zip(*losses, strict=True), rtol=0, atol=1e-5), losses
     assert losses[2][0] < losses[0][0] - 0.01, "nothing was learned"
 
@@ -235,6 +227,36 @@ def test_a_strange_mbart_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=reason):
         import_huggingface(tmp_path / "hub", tmp_path / "run", src_lang="en_XX", tgt_lang="de_DE")
     assert not (tmp_path / "run").exists()
+
+
+LONG = {"added_tokens_decoder": {"9" * 5000: {"content": "__en__"}}}
+OF_M2M100: dict[str, tuple[str, dict[str, Any], str]] = {
+    "codes that are no list": ("tokenizer_config.json", {"additional_special_tokens": 3.5}, "are not a list"),
+    "an endless id": ("tokenizer_config.json", LONG, "the model has no language 'en'"),
+    "no begin token": ("vocab.json", {"<s>": None}, "no entry for the bos token"),
+    "an id of text": ("vocab.json", {"</s>": "2"}, "no entry for the eos token"),
+}
+
+
+@pytest.mark.parametrize("name", OF_M2M100)
+def test_a_strange_vocabulary_of_m2m100_is_refused(name: str, tmp_path: Path) -> None:
+    m2m_folder(tmp_path / "hub")
+    file, changes, reason = OF_M2M100[name]
+    tree = json.loads((tmp_path / "hub" / file).read_text())
+    (tmp_path / "hub" / file).write_text(json.dumps({**tree, **changes}))
+    with pytest.raises(AttnkitError, match=reason):
+        import_huggingface(tmp_path / "hub", tmp_path / "run", src_lang="en", tgt_lang="de")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_vocabulary_without_a_begin_token_is_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of a Marian, in a run whose model is laid out as an mBART-50."""
+    imported = Imported(tmp_path, "mbart")
+    src, tgt, config = imported.run.src_tokenizer.pieces, imported.run.tgt_tokenizer.pieces, imported.run.config.model
+    assert src is not None and tgt is not None and config.kind == "transformer"
+    monkeypatch.setitem(src.roles, "bos", None)
+    with pytest.raises(RunError, match="has no language codes, or lacks a special token, unlike that of every mbart"):
+        coded_contents(imported.run, config, "mbart", src, tgt)
 
 
 def their_tokenizer(imported: Imported, folder: Path) -> Any:

@@ -19,17 +19,16 @@ import numpy as np
 import safetensors.torch
 import torch
 import transformers
-from translators import SHAPES, marian_folder, sentences, tokenizer_of
+from translators import SHAPES, marian_folder, sentences, three_steps, tokenizer_of
 
 from attnkit.conversion import import_translator
 from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
-from attnkit.data.pairs import make_batch
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
 from attnkit.engine.resolve import inherited, resolve
-from attnkit.engine.seq2seq import pad_sources, seq2seq_loss
+from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import AttnkitError, RunError
 from attnkit.formats.huggingface import weights
 from attnkit.models.transformer import MASKED
@@ -80,8 +79,12 @@ def masked(model: Any) -> Any:
 
 
 def test_logits_are_equal(imported: Imported) -> None:
+    check_logits(imported)
+
+
+def check_logits(imported: Imported, n: int = 20) -> None:
     source, run = random.Random(1), imported.run
-    for _ in range(20):
+    for _ in range(n):
         src = [source.randrange(4, run.src_tokenizer.vocab_size) for _ in range(source.randint(1, 30))]
         tgt = [source.randrange(2, run.tgt_tokenizer.vocab_size) for _ in range(source.randint(0, 30))]
         with torch.no_grad():
@@ -98,20 +101,25 @@ def test_logits_are_equal(imported: Imported) -> None:
 
 @pytest.mark.sample(3)
 def test_three_hundred_beams_are_equal(imported: Imported) -> None:
+    assert len(found_by_beams(imported, 25)) > 4, "the sentences are alike"
+
+
+def found_by_beams(imported: Imported, longest: int) -> set[int]:
+    """Search 300 sentences in both, compare the ids, and return their numbers."""
     run, theirs = imported.run, masked(transformers.MarianMTModel.from_pretrained(imported.folder).eval())
     rows, lengths = run.src_tokenizer.encode(sentences()[:300]), set()
     for first in range(0, 300, 100):
         src, real = pad_sources(rows[first : first + 100], torch.device("cpu"))
         assert real is not None
-        found = search([run.model], Sources(src, real), SearchConfig(beam_size=4, max_length=25))
+        found = search([run.model], Sources(src, real), SearchConfig(beam_size=4, max_length=longest))
         ids = torch.where(real, imported.orders[0][src], imported.pad)
-        settings = {"num_beams": 4, "max_length": 26, "early_stopping": True, "forced_eos_token_id": None}
+        settings = {"num_beams": 4, "max_length": longest + 1, "early_stopping": True, "forced_eos_token_id": None}
         expected = theirs.generate(input_ids=ids, attention_mask=real.long(), **settings)
         for hypotheses, row in zip(found, expected.tolist(), strict=True):
             ours = imported.orders[1][hypotheses[0].ids].tolist() + [0] * hypotheses[0].finished
             assert ours == [id for id in row[1:] if id != imported.pad]
             lengths.add(len(ours))
-    assert len(lengths) > 4, "the sentences are alike"
+    return lengths
 
 
 def test_text_is_cut_and_joined_as_in_transformers(imported: Imported) -> None:
@@ -128,33 +136,13 @@ def test_text_is_cut_and_joined_as_in_transformers(imported: Imported) -> None:
                 assert tokenizer.decode([ids])[0].strip() == theirs.decode(found.input_ids, skip_special_tokens=True)
 
 
-def test_three_steps_of_training_are_equal(tmp_path: Path) -> None:
-    imported = Imported(tmp_path)
-    ours, theirs = load_trainable(imported), masked(imported.theirs).train()
+def test_three_steps_of_training_are_equal(imported: Imported) -> None:
+    theirs = masked(transformers.MarianMTModel.from_pretrained(imported.folder)).train()
     # In transformers, the bias is a buffer, which Marian trains.
     bias = theirs.final_logits_bias = torch.nn.Parameter(theirs.final_logits_bias.clone())
-    loss = seq2seq_loss(ours, torch.device("cpu"), 0.0)
-    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0) for model in (ours, theirs)]
+    ours = load_trainable(imported)
     rows = [tokenizer.encode(sentences()) for tokenizer in (imported.run.src_tokenizer, imported.run.tgt_tokenizer)]
-    losses = []
-    for step in range(3):
-        part = slice(20 * step, 20 * step + 20)
-        src, tgt = rows[0][part], rows[1][part][::-1]
-        ragged = [(np.concatenate(side), np.array([len(row) for row in side])) for side in (src, tgt)]
-        term = loss(make_batch(*ragged))["nll"].total / sum(len(row) + 1 for row in tgt)
-        labels = torch.nn.utils.rnn.pad_sequence([imported.orders[1][[*row, 2]] for row in tgt], True, -100)
-        ids, real = pad_sources(src, torch.device("cpu"))
-        assert real is not None
-        found = theirs(
-            input_ids=torch.where(real, imported.orders[0][ids], imported.pad),
-            attention_mask=real.long(),
-            labels=labels,
-        )
-        losses.append((float(term.detach()), float(found.loss.detach())))
-        for value, optimizer in zip((term, found.loss), optimizers, strict=True):
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
+    losses = three_steps(ours, theirs, rows, imported.orders, imported.pad)
     assert np.allclose(*zip(*losses, strict=True), rtol=0, atol=1e-5), losses
     assert losses[2][0] < losses[0][0] - 0.01, "nothing was learned"
     table = ours.decoder.embedding.words.weight

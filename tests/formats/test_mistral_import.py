@@ -42,17 +42,9 @@ def mistral_folder(folder: Path, name: str, **changes: Any) -> Any:
         n_rows = len(tokenizer) + 5
         ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
         tokenizer.save_pretrained(folder)
-    config = transformers.MistralConfig(
-        vocab_size=n_rows,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=64,
-        rope_parameters=rope,
-        **ids,
-        **shape,
-    )
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    sizes |= {"max_position_embeddings": 64, **ids, **shape}
+    config = transformers.MistralConfig(vocab_size=n_rows, rope_parameters=rope, **sizes)
     torch.manual_seed(1)
     model: Any = shaken(transformers.MistralForCausalLM(config))
     model.save_pretrained(folder)

@@ -32,8 +32,12 @@ def coded_contents(
 ) -> ExportContents:
     """Convert an imported model with language codes back; sides share a vocabulary.
 
-    Raises ``RunError`` if the run has trained an output bias that the model type lacks.
+    Raises ``RunError`` if the run has trained an output bias that the model type lacks, or its vocabulary is none of
+    such a model.
     """
+    if None in (src.code, tgt.code, *src.roles.values()):
+        what = f"the vocabulary has no language codes, or lacks a special token, unlike that of every {kind}"
+        raise RunError(what, where="vocabulary", help="supported: vocabularies of imported models, and attnkit's own")
     state = {name: tensor.detach() for name, tensor in loaded.model.state_dict().items()}
     if kind == "m2m_100" and bool(state["output.bias"].any()):
         what = "M2M100 and NLLB-200 have no bias of the output layer, but this run has trained one"

@@ -120,6 +120,9 @@ def _read_coded(
     vocabulary |= {name: id for name, id in added.items() if name not in vocabulary}
     names = {id: name for name, id in vocabulary.items()}
     roles = {"pad": names.get(found.pad_id), "bos": names.get(0), "eos": names.get(found.eos_id), "unk": "<unk>"}
+    if missing := [role for role, name in roles.items() if name is None]:
+        what = f"the vocabulary has no entry for the {missing[0]} token"
+        raise RunError(what, where=str(folder), help="use the files of one model")
     used = {*roles.values(), "<mask>"}
     symbols = sorted((name for name in added if name not in used and _CODE.fullmatch(name)), key=vocabulary.__getitem__)
     sides = []
@@ -146,9 +149,12 @@ def _m2m_names(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
         decoder = settings.get("added_tokens_decoder")
         if isinstance(decoder, dict):
             pairs = [(token, id) for id, token in decoder.items() if isinstance(token, dict) and id.isdecimal()]
-            entries = [(token.get("content"), int(id)) for token, id in pairs]
+            entries = [(token.get("content"), int(id)) for token, id in pairs if len(id) < 8]
         else:  # the codes follow the pieces in the order in which they are listed
             names = settings.get("additional_special_tokens") or settings.get("extra_special_tokens") or []
+            if not isinstance(names, list):
+                what = "the codes of languages are not a list (additional_special_tokens)"
+                raise RunError(what, where=str(folder / "tokenizer_config.json"), help="use the published file")
             entries = [(name, len(vocabulary) + number) for number, name in enumerate(names)]
     added = {name: id for name, id in entries if isinstance(name, str) and type(id) is int}
     return {name: id for name, id in vocabulary.items() if type(id) is int}, added
