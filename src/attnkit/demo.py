@@ -69,7 +69,9 @@ def write_corpus(folder: Path, seed: int) -> Corpus:
     return corpus
 
 
-def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | DemoResults]:
+def demo(
+    folder: Path, seed: int, stop: Callable[[], bool], report_progress: Callable[[str], None] = lambda text: None
+) -> Iterator[Event | DemoResults]:
     """Generate the corpus, train and evaluate; resume if called again.
 
     Raises:
@@ -91,7 +93,7 @@ def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | 
         "valid_tgt": [str(folder / "corpus" / "valid.fr")],
     }
     config = validate(TranslationConfig, {**CONFIG, "data": data, "seed": seed})
-    yield from train(TrainRequest(config, folder / "run", stop=stop))
+    yield from train(TrainRequest(config, folder / "run", stop=stop, report_progress=report_progress))
     yield StatusEvent(f"translating {len(corpus.test):,} unseen sentences, half of them with unseen word combinations")
     translator = load_translator([folder / "run"])
     sources, references = [en for en, _ in corpus.test], [fr for _, fr in corpus.test]

@@ -40,6 +40,29 @@ def test_a_sentence_of_one_word_is_refused() -> None:
         attnkit.explain_mask("dog")
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: attnkit.explain_pooling(seed=1 << 70), "seed is at most"),
+        (lambda: attnkit.explain_positions(shift=10**9), "shift is at most 1,000"),
+        (lambda: attnkit.explain_mask(pattern="strided", size=1 << 70), "size is at most 1,024"),
+        (lambda: attnkit.explain_mask(size=5), "require a pattern"),
+        (lambda: attnkit.explain_mask(pattern="window", n_global=7), "requires pattern='global'"),
+        (lambda: attnkit.explain_mask().picture("gif"), "unknown format 'gif'"),  # type: ignore[arg-type]
+        (lambda: attnkit.serve([]), "runs must be a run or more"),
+        (lambda: attnkit.serve(["a"], port=70_000), "port must be at most 65,535"),
+        (lambda: attnkit.serve(["a"], api_key=" "), "api_key must be a key"),
+        (lambda: attnkit.serve(["a"], host=""), "host must be an address"),
+        (lambda: attnkit.serve(["a"], max_wait=float("nan")), "max_wait must be at least 0.1 seconds"),
+        (lambda: attnkit.serve(["a"], request_seconds=0.0), "request_seconds must be at least 0.1 seconds"),
+    ],
+)
+def test_values_that_the_command_refuses_are_refused(call: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        call()
+    assert error.value.help
+
+
 def test_licences_are_those_of_the_command() -> None:
     found = [one.to_dict() for one in attnkit.licenses()]
     assert found == json.loads(CliRunner().invoke(app, ["licenses", "--json"]).stdout) and len(found) > 8

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.runtime.scheduling import LONG, NICER, SHORT, schedule_answering, schedule_computing
+from attnkit.runtime.scheduling import LONG, NICER, SHORT, schedule_answering, schedule_computing, schedule_usually
 from attnkit.serving.batching import Batcher
 from attnkit.serving.limits import Limits
 
@@ -55,6 +55,29 @@ def test_threads_that_compute_are_nicer_and_have_long_slices() -> None:
     assert of_thread() == (niceness, time_slice), "other threads stay as they are"
 
 
+def test_a_thread_of_a_thread_that_computes_is_no_nicer() -> None:
+    def both() -> None:
+        schedule_computing()
+        schedule_computing()
+
+    assert after(both)[0] == min(19, of_thread()[0] + NICER)
+    assert after(lambda: (schedule_answering(), schedule_usually())) == of_thread()  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="this system has no such policies")
+def test_the_policy_of_a_user_stays() -> None:
+    """As of ``chrt --batch``."""
+    found = list[int]()
+
+    def run() -> None:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        schedule_computing()
+        found.append(os.sched_getscheduler(0))
+
+    after(run)
+    assert found == [os.SCHED_BATCH]
+
+
 def test_an_unknown_machine_changes_the_niceness_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = after(lambda: None)
     monkeypatch.setattr(platform, "machine", lambda: "abacus")
@@ -62,7 +85,7 @@ def test_an_unknown_machine_changes_the_niceness_alone(monkeypatch: pytest.Monke
 
 
 def test_the_threads_of_a_queue_compute_so() -> None:
-    batcher = Batcher(lambda items, options, worker, stops: items, Limits())
+    batcher = Batcher(lambda items, options, worker, stops, on_done: items, Limits())
     (thread,) = batcher._threads
     assert thread.native_id is not None
     expected = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICER)

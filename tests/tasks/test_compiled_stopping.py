@@ -100,6 +100,31 @@ def test_results_are_handed_on_while_others_are_searched(
             assert all(str(told[i]) == str(expected[i]) for i in told), "NaN scores are equal, too"
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_a_receiver_raises_is_raised_at_the_end(beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the main thread and beside it; the search can still be stopped, and the next one works."""
+    monkeypatch.setattr(Watch, "SECONDS", 0.005)
+    settings, searcher = SearchConfig(beam_size=2, min_length=LONG - 1), engine(1)
+    sources, most = [[5, 6, 7]] * 6, [LONG, *[20] * 5]
+
+    def search() -> Any:
+        flags, n_told = StopFlags(6), list[int]()
+
+        def report(number: int, hypotheses: Any) -> None:
+            n_told.append(number)
+            flags.set(0)
+            searcher.search(sources, [20] * 6, settings)
+
+        with pytest.raises(ValueError, match="cannot search where they come from"):
+            searcher.search(sources, most, settings, flags.check(range(6)), report=report)
+        assert len(n_told) == 1
+        return searcher.search(sources, [20] * 6, settings)
+
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(search).result() if beside else search()
+    assert found == searcher.search(sources, [20] * 6, settings)
+
+
 def test_segments_of_earlier_windows_count() -> None:
     searcher, settings = engine(1), SearchConfig(beam_size=1, max_length=20)
     parts = [LineSegment(i, 0, [3 + i, 5 + i], []) for i in range(20)]

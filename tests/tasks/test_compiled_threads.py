@@ -132,8 +132,11 @@ def test_lines_of_a_translator_are_handed_on_when_all_of_their_sentences_are_don
     lines = [" ".join(str((7 * i * k) % 60) for k in range(1, 9)) + "." + f" A {i} 2 3." * (i % 3) for i in range(60)]
     lines[7] = ""
     told, texts = dict[int, Any](), dict[int, list[str]]()
+    expected = translator.translate(lines, beam_size=4, num_hypotheses=2, quiet=True)
     found = translator.translate(lines, on_done=told.__setitem__, beam_size=4, num_hypotheses=2, quiet=True)
-    assert 20 < len(told) < 59 and len({i % 3 for i in told}) == 3 and all(found[i] == told[i] for i in told)
+    assert found == expected and 20 < len(told) < 59 and all(expected[i] == told[i] for i in told)
+    assert {1, 2, 3} <= {len(expected[i].source.split(" A ")) for i in told}, "of several sentences, too"
+    assert len({one.text for one in expected}) > 20
     found_texts = translator.translate_texts(lines, on_done=texts.__setitem__, beam_size=3)
     assert texts.keys() == told.keys() and all(found_texts[i] == texts[i] for i in texts) and 7 not in told
     told.clear()

@@ -43,7 +43,7 @@ def words_of(text: str | None) -> list[str]:
     words = text.split()
     if not 2 <= len(words) <= MOST_WORDS:
         raise UsageError(
-            f"--words takes 2 to {MOST_WORDS} words, not {len(words)}", help='give a sentence: --words "a dog runs"'
+            f"a lesson takes 2 to {MOST_WORDS} words, not {len(words)}", where="words", help='such as "a dog runs home"'
         )
     return words
 

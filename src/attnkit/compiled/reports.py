@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -11,9 +12,9 @@ from attnkit.decoding.hypothesis import Hypothesis
 
 
 class Reports:
-    """Hands on the sentences of a running search that are done.
+    """Hands on the sentences of a running search that are done, until ``report`` raises.
 
-    The loops may write the parts of a result in any order: one that was there at the last look is whole.
+    The loops write the length of a result last: all of it is there then.
     """
 
     def __init__(
@@ -32,14 +33,31 @@ class Reports:
             hypotheses: returns the translations of the sentences of some numbers.
         """
         self._report, self._lengths, self._goes_on, self._hypotheses = report, lengths, goes_on, hypotheses
-        self._seen, self._told = (np.zeros(len(lengths), np.bool_) for _ in range(2))
+        self._told = np.zeros(len(lengths), np.bool_)
+        self._error: BaseException | None = None
+        self._thread: int | None = None
 
     def look(self) -> None:
-        """Report what was done at the last look."""
-        done = (self._lengths[:, 0] >= 0) & self._goes_on()  # (n,)
-        (rows,) = np.nonzero(done & self._seen & ~self._told)
-        self._seen = done
-        if len(rows):
-            self._told[rows] = True
+        """Report what was done since the last look."""
+        (rows,) = np.nonzero((self._lengths[:, 0] >= 0) & self._goes_on() & ~self._told)
+        if self._error is not None or not len(rows):
+            return
+        self._told[rows] = True
+        self._thread = threading.get_ident()
+        try:
             for row, found in zip(rows.tolist(), self._hypotheses(rows), strict=True):
                 self._report(row, found)
+        except BaseException as error:  # perhaps of a thread that looks after other searches, too
+            self._error = error
+        finally:
+            self._thread = None
+
+    @property
+    def is_reporting_here(self) -> bool:
+        """Whether the calling thread runs ``report``."""
+        return self._thread == threading.get_ident()
+
+    def end(self) -> None:
+        """Raise what ``report`` has raised."""
+        if self._error is not None:
+            raise self._error

@@ -33,6 +33,7 @@ from attnkit.protocols import EOS_ID, UNK_ID
 if TYPE_CHECKING:
     from attnkit.compiled.packed_language_model import PackedLanguageModel
     from attnkit.compiled.packed_transformer import PackedTransformer
+    from attnkit.compiled.reports import Reports
 
 # Letters: D model width, A heads times head width, F inner width, H heads, d head width, R sentences that a thread
 # works on, K beams, M rows, T steps, N padded words.
@@ -102,6 +103,7 @@ class CompiledSearch:
         self._threads = Threads(n_threads)
         self._lock = threading.Lock()  # of the workspaces: one search at a time
         self._spaces: list[_Workspace] = []
+        self._reports: Reports | None = None  # of the search that runs
 
     def search(
         self,
@@ -121,7 +123,8 @@ class CompiledSearch:
             progress: receives the number of sentences done, again and again; the caller's thread calls it. Beside the
                 main thread it learns the end alone of a few sentences.
             report: receives sentences soon after they are done, while others are searched, in any order and perhaps in
-                another thread; not those that end last, nor those that are stopped.
+                another thread; not those that end last, nor those that are stopped. It must return soon and not search
+                here; what it raises is raised at the end.
 
         Raises:
             ValueError: a setting that the loops do not have, an id outside of the vocabulary, or a length that is not
@@ -131,6 +134,8 @@ class CompiledSearch:
             raise ValueError(f"compiled loops do not support {reason}")
         if search.n_words not in (None, self.packed.n_words):
             raise ValueError(f"n_words must be {self.packed.n_words}, as the weights are packed, not {search.n_words}")
+        if self._reports is not None and self._reports.is_reporting_here:
+            raise ValueError("a function that receives results cannot search where they come from")
         if not len(sources):
             return []
         own = self._sources(sources, limits)
@@ -167,7 +172,7 @@ class CompiledSearch:
             from attnkit.compiled.reports import Reports  # by a service
 
             of_rows = partial(_hypotheses, results, own._replace(limits=limits), search)
-            reports = Reports(report, results.lengths, lambda: own.limits == limits, of_rows)
+            reports = self._reports = Reports(report, results.lengths, lambda: own.limits == limits, of_rows)
 
         def watch() -> None:
             if stop_watch is not None:
@@ -187,6 +192,9 @@ class CompiledSearch:
             look()
         else:
             self._threads.run(run, n_threads, shared, look)
+        self._reports = None
+        if reports is not None:
+            reports.end()
         results.lengths[own.limits != limits] = -1
         return list(_hypotheses(results, own._replace(limits=limits), search))
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from attnkit.compiled.memory import Memory
 from attnkit.compiled.packed_layers import PackedLayers
 from attnkit.kernels.native import Library, Loops, PreparedArgument, load_loops
+from attnkit.runtime.scheduling import schedule_answering
 
 Job = Callable[[int], None]  #: takes the number of its thread
 
@@ -28,6 +29,27 @@ def receives_signals() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+class _Look:
+    """A function that is called until it is closed, or raises."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call, self._lock, self.is_open = call, threading.Lock(), True
+
+    def call(self) -> None:
+        """Call the function, unless it is closed."""
+        with self._lock:
+            if self.is_open:
+                try:
+                    self._call()
+                except Exception:  # a thread that ended would leave all others without stops
+                    self.is_open = False
+
+    def close(self) -> None:
+        """Call it no longer, and wait until it has returned."""
+        with self._lock:
+            self.is_open = False
+
+
 class Watch:
     """One thread of the process that calls functions repeatedly, unless they raise."""
 
@@ -35,7 +57,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
-        self._looks: list[Callable[[], None]] = []
+        self._looks: list[_Look] = []
         self._thread: threading.Thread | None = None
 
     def renew(self) -> None:
@@ -43,11 +65,12 @@ class Watch:
         self._lock, self._looks, self._thread = threading.Condition(), [], None
 
     @contextmanager
-    def calling(self, look: Callable[[], None] | None) -> Iterator[None]:
+    def calling(self, function: Callable[[], None] | None) -> Iterator[None]:
         """Call a function, if there is one, while the block runs, but not after it."""
-        if look is None:
+        if function is None:
             yield
             return
+        look = _Look(function)
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._serve, name="attnkit-watch", daemon=True)
@@ -59,21 +82,20 @@ class Watch:
         try:
             yield
         finally:
+            look.close()
             with self._lock:
-                if look in self._looks:
-                    self._looks.remove(look)
+                self._looks.remove(look)
 
     def _serve(self) -> None:
+        schedule_answering()
         while True:
             time.sleep(self.SECONDS)
             with self._lock:
                 while not self._looks:
                     self._lock.wait()
-                for look in list(self._looks):
-                    try:
-                        look()
-                    except Exception:  # a thread that ended would leave all others without stops
-                        self._looks.remove(look)
+                looks = list(self._looks)
+            for look in looks:  # without the lock: searches begin and end meanwhile
+                look.call()
 
 
 WATCH = Watch()
@@ -104,7 +126,7 @@ class Threads:
             for i in range(n):
                 jobs.append(self._pool.submit(work, i))
             # In slices of time: Python handles signals between them.
-            while wait(jobs, timeout=0.05).not_done:
+            while wait(jobs, timeout=Watch.SECONDS).not_done:
                 if look is not None:
                     look()
         except BaseException:

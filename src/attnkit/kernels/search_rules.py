@@ -15,7 +15,7 @@ import numpy as np
 from attnkit.kernels.jit import no_refcount as function
 from attnkit.kernels.layout import COLUMNS, OUTPUT, ZERO
 from attnkit.kernels.simd.packing import LOWEST
-from attnkit.kernels.simd.rows import read_float, write_float
+from attnkit.kernels.simd.rows import publish_number, read_float, write_float
 from attnkit.protocols import EOS_ID
 
 LOWEST32 = np.float32(LOWEST)  #: numba takes a Python float as float64, and sums with it, too
@@ -177,7 +177,7 @@ def advance(settings: Any, slot: Any, n_padded: Any, slots: Any, choice: Any) ->
 @function
 def write_results(settings: Any, slot: Any, sentences: Any, slots: Any, results: Any) -> Any:
     """Write the best translations of a slot; the first to end wins ties."""
-    s = slots.sentence[slot]
+    s, length = slots.sentence[slot], -1
     for rank in range(settings.n_results):
         best = -1
         for i in range(slots.n_ended[slot]):
@@ -185,8 +185,7 @@ def write_results(settings: Any, slot: Any, sentences: Any, slots: Any, results:
             if left and (best < 0 or slots.ended_score[slot, i] > slots.ended_score[slot, best]):
                 best = i
         if best < 0:
-            results.lengths[s, rank] = -1
-            continue
+            continue  # its length stays -1
         t, beam, word = slots.ended[slot, best, STEP], slots.ended[slot, best, BEAM], slots.ended[slot, best, WORD]
         begin = results.begins[s] + rank * sentences.limits[s]
         results.token_scores[begin + t] = slots.ended_log_prob[slot, best]
@@ -196,7 +195,13 @@ def write_results(settings: Any, slot: Any, sentences: Any, slots: Any, results:
             results.ids[begin + u] = slots.words[slot, u, beam]
             results.token_scores[begin + u] = slots.past_scores[slot, u, beam]
             beam = slots.parents[slot, u, beam]
-        results.lengths[s, rank], results.steps[s, rank] = t + (word != EOS_ID), t + 1
+        if rank == 0:
+            length = t + (word != EOS_ID)
+        else:
+            results.lengths[s, rank] = t + (word != EOS_ID)
+        results.steps[s, rank] = t + 1
         results.log_probs[s, rank] = slots.ended_log_prob[slot, best]
         results.finished[s, rank] = slots.ended[slot, best, FINISHED]
         slots.ended[slot, best, FINISHED] = -1
+    # Last: it says that the results are there.
+    publish_number(results.lengths.ctypes.data + 8 * s * settings.n_results, length)

@@ -25,7 +25,7 @@ from attnkit.kernels.search_rules import (
     note_ends,
     write_results,
 )  # fmt: skip
-from attnkit.kernels.simd.rows import read_float, replace_number
+from attnkit.kernels.simd.rows import publish_number, read_float, replace_number
 from attnkit.kernels.simd.targets import Precision, Target
 from attnkit.kernels.transformer import build_model
 from attnkit.protocols import BOS_ID, EOS_ID
@@ -136,8 +136,9 @@ def build_greedy(refill: Any, fill_row: Any, step: Any, output: OutputLoops) -> 
             results.ids[results.begins[s] + u] = slots.words[slot, u, 0]
         for u in range(t + 1):
             results.token_scores[results.begins[s] + u] = slots.past_scores[slot, u, 0]
-        results.lengths[s, 0], results.steps[s, 0], results.finished[s, 0] = n, t + 1, word == EOS_ID
+        results.steps[s, 0], results.finished[s, 0] = t + 1, word == EOS_ID
         results.log_probs[s, 0] = slots.score[slot, 0]
+        publish_number(results.lengths.ctypes.data + 8 * s, n)  # last: it says that the result is there
 
     @function
     def greedy(model: Any, sentences: Any, settings: Any, work: Any, results: Any, shared: Any) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 from attnkit.config.arguments import Count, CountOrZero, checked
 from attnkit.engine.events import Event
+from attnkit.errors import UsageError
 from attnkit.io.plain_data import PlainResult
 from attnkit.library.training import follow_events
 from attnkit.library.translations import Translation, as_translation
@@ -46,8 +47,11 @@ class Lesson(Generic[Contents]):
     def picture(self, format: PictureFormat = "svg") -> bytes:
         """Return the picture as a file; needs ``attnkit[plot]``.
 
-        Raises ``UsageError`` if that is not installed.
+        Raises ``UsageError`` if that is not installed, or for another format.
         """
+        if format not in get_args(PictureFormat):
+            help = f"choose from {', '.join(get_args(PictureFormat))}"
+            raise UsageError(f"unknown format '{format}'", where="format", help=help)
         return self._picture(self.contents, format)
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,6 +61,18 @@ class Lesson(Generic[Contents]):
     def _repr_html_(self) -> str:
         """Return the tables for a notebook."""
         return f'<pre style="line-height:1.2">{escape(self.text())}</pre>'
+
+
+MOST = {"size": 1024, "n_global": 1024, "shift": 1000, "seed": 1 << 31}
+"""Largest values of arguments, as the command has them."""
+
+
+def _check(**given: int) -> None:
+    """Raise ``UsageError`` for a value that is too large."""
+    for name, value in given.items():
+        if value > MOST[name]:
+            what = f"{name} is at most {MOST[name]:,}, not {value:,}"
+            raise UsageError(what, where=name, help="choose a smaller one")
 
 
 @checked
@@ -78,8 +94,14 @@ def explain_mask(
         causal: whether the pattern is causal.
 
     Raises:
-        UsageError: a sentence of another length.
+        UsageError: a sentence of another length, a value that is too large, or one that needs a pattern.
     """
+    _check(size=size, n_global=n_global)
+    if pattern is None and (size != 3 or n_global != 1 or causal):
+        help = "name one: pattern='window'"
+        raise UsageError("size, n_global and causal require a pattern", where="attnkit.explain_mask", help=help)
+    if n_global != 1 and pattern != "global":
+        raise UsageError("n_global requires pattern='global'", where="attnkit.explain_mask", help="leave it out")
     from attnkit.analysis.explain import mask_lesson
     from attnkit.plotting.figures import mask_picture
     from attnkit.plotting.lessons_terminal import mask_text
@@ -97,8 +119,9 @@ def explain_positions(words: str | None = None, *, shift: Count = 3, seed: Count
         seed: of the weights and of the order.
 
     Raises:
-        UsageError: a sentence of another length.
+        UsageError: a sentence of another length, or a value that is too large.
     """
+    _check(shift=shift, seed=seed)
     from attnkit.analysis.explain import positions_lesson
     from attnkit.plotting.figures import positions_picture
     from attnkit.plotting.lessons_terminal import positions_text
@@ -112,6 +135,7 @@ def explain_pooling(*, seed: CountOrZero = 1) -> Lesson[PoolingLesson]:
 
     ``seed`` is that of the noise.
     """
+    _check(seed=seed)
     from attnkit.analysis.explain import pooling_lesson
     from attnkit.plotting.figures import curves_picture
     from attnkit.plotting.lessons_terminal import pooling_text
@@ -169,7 +193,7 @@ def run_demo(
             on_event(event)
 
     folder = Path(output)
-    follow_events(lambda update: events(folder, seed, lambda: False), quiet, receive)
+    follow_events(lambda update: events(folder, seed, lambda: False, update), quiet, receive)
     (results,) = found
     notes = [as_translation(line, True) for line in results.notes]
     return Demo(folder / "run", results.n_test, results.bleu, results.word_by_word, results.examples, notes)

@@ -20,7 +20,7 @@ NICER = 5  #: by how much threads that compute give way
 _CALLS = {"x86_64": 314, "aarch64": 274, "riscv64": 274}  #: machine -> number of the system call sched_setattr
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 """struct sched_attr: size, policy, flags, niceness, priority, run time (of a slice), deadline, period."""
-_NORMAL = 0  #: policy SCHED_OTHER
+_KEEP_POLICY = 0x08  #: flag: the policy stays as the user has set it (``chrt``)
 
 
 def schedule_answering() -> None:
@@ -39,10 +39,16 @@ def schedule_computing() -> None:
     _schedule(LONG, NICER)
 
 
+def schedule_usually() -> None:
+    """Let the calling thread run as the main thread did at first."""
+    _schedule(0, 0)
+
+
 def _schedule(time_slice: int, nicer: int) -> None:
+    """Set the slice of the calling thread, 0: the usual one, and its niceness beside the main thread's."""
     with suppress(OSError, AttributeError):  # not on every system
-        niceness = os.getpriority(os.PRIO_PROCESS, 0) + nicer
+        niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + nicer
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
         if sys.platform == "linux" and platform.machine() in _CALLS:
-            attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, _NORMAL, 0, niceness, 0, time_slice, 0, 0)
+            attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, _KEEP_POLICY, min(19, niceness), 0, time_slice, 0, 0)
             ctypes.CDLL(None).syscall(_CALLS[platform.machine()], 0, attributes, 0)

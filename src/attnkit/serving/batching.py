@@ -316,12 +316,12 @@ class Batcher:
         except BaseException as error:  # whatever it is, it must not end the thread
             self._end(running)
             left = [entry for number, entry in enumerate(batch) if number not in running.told]
-            requests = list(dict.fromkeys(request for request, _, _ in left))
-            if len(requests) == 1:
-                _settle(requests[0], error=error)
-                return
-            for request in requests:
-                self._compute([entry for entry in left if entry[0] is request], worker)
+            is_alone = len(set(requests)) == 1
+            for request in dict.fromkeys(request for request, _, _ in left):
+                if is_alone:
+                    _settle(request, error=error)
+                else:
+                    self._compute([entry for entry in left if entry[0] is request], worker)
             return
         self._end(running)
         with self._changed:

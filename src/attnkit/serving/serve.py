@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Sequence
@@ -17,11 +18,12 @@ from attnkit.serving.limits import Limits
 
 KEY_VARIABLE = "ATTNKIT_API_KEY"
 DEFAULTS = Limits()
+SHORTEST = 0.1  #: seconds that a limit of time may be
 
 
 @checked
 def serve(
-    runs: Sequence[str],
+    runs: Sequence[str | Path],
     *,
     host: str = "127.0.0.1",
     port: Annotated[int, 0] = 8000,
@@ -62,18 +64,30 @@ def serve(
         device: see ``attnkit.load``, as ``precision`` and ``threads``.
 
     Raises:
-        UsageError: an address for others without a key, two runs of one name, the call of another than the main thread,
-            or the extra is not installed.
+        UsageError: a value out of its range, an address for others without a key, two runs of one name, the call of
+            another than the main thread, or the extra is not installed.
         RunError: no run can be served.
         SystemFailure: the address is in use or not this machine's.
     """
+    seconds = {"max_wait": max_wait, "request_seconds": request_seconds}
+    for name, is_fine, wanted in (
+        ("runs", bool(runs), "a run or more"),
+        ("host", bool(host), "an address"),
+        ("port", port < 1 << 16, "at most 65,535"),
+        ("api_key", api_key is None or bool(api_key.strip()), "a key, or None"),
+        *((name, SHORTEST <= value < math.inf, f"at least {SHORTEST} seconds") for name, value in seconds.items()),
+    ):
+        if not is_fine:
+            raise UsageError(f"{name} must be {wanted}", where="attnkit.serve", help="see help(attnkit.serve)")
     if threading.current_thread() is not threading.main_thread():
         what = "serve handles signals, which only the main thread can"
         raise UsageError(what, where="attnkit.serve", help="start a process: attnkit serve RUN")
     key = api_key if api_key is not None else os.environ.get(KEY_VARIABLE) or None
     if not is_own_address(host) and key is None and not no_auth:
         what = f"{host} can be reached from other machines, and no API key is set"
-        raise UsageError(what, where="--host", help="add --api-key-file FILE, or --no-auth to serve anyone")
+        raise UsageError(
+            what, where="host", help="set a key (--api-key-file FILE, api_key=), or --no-auth to serve anyone"
+        )
     try:
         from attnkit.serving.app import Service
         from attnkit.serving.server import run_server
@@ -91,7 +105,9 @@ def serve(
         max_beam_size=max_beam_size,
         seconds=request_seconds,
     )
-    models = Models(runs, limits, device=device, precision=precision, threads=threads, tell=console.warn)
+    models = Models(
+        [str(run) for run in runs], limits, device=device, precision=precision, threads=threads, tell=console.warn
+    )
     service = Service(models, api_key=key, origins=tuple(cors_origin), hosts=(host, *allowed_host))
     run_server(service, host, port, tell=console.info, access_log=access_log)
 

@@ -15,7 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from attnkit.errors import SystemFailure
-from attnkit.runtime.scheduling import schedule_answering, schedule_computing
+from attnkit.runtime.scheduling import schedule_answering, schedule_computing, schedule_usually
 from attnkit.serving.app import Service, refusal
 from attnkit.serving.limits import RefusedError
 
@@ -192,11 +192,14 @@ def run_server(
     try:
         with _bound(config) as sockets:
             address = sockets[0].getsockname()
+            schedule_answering()
             _run(_serve(config, service, sockets, tell, f"http://{_shown(address[0])}:{address[1]}"))
     except OSError as error:
         where = f"{host}:{port}"
         help = "choose another --port, or end the process that uses it"
         raise SystemFailure(f"cannot listen: {error.strerror or error}", where=where, help=help) from error
+    finally:
+        schedule_usually()
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
@@ -247,7 +250,6 @@ async def _serve(
     server = Server(config)
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(initializer=schedule_computing))  # it loads models
-    schedule_answering()
 
     def close() -> None:
         server.should_exit = True

@@ -365,6 +365,12 @@ def write_float(b: Any, address: Any, value: Any) -> None:
     v.store(b, value, address)
 
 
+@v.intrinsic("int64", "int64")
+def publish_number(b: Any, address: Any, value: Any) -> Any:
+    """Write an int64: a thread that sees it sees all that was written before it."""
+    b.store_atomic(value, v.pointer(b, address, v.scalar("i64")), "release", 8)
+
+
 @v.intrinsic(*["int64"] * 3, result="boolean")
 def replace_number(b: Any, address: Any, old: Any, new: Any) -> Any:
     """Replace the int64 at an address if no other thread has replaced the old one."""

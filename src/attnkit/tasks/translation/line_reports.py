@@ -29,7 +29,6 @@ class LineReports:
 
         ``join`` makes a line of its number in the window, its segments and their translations.
         """
-        self.lines: dict[int, TranslatedLine] = {}  #: lines that are done, by their number in the window
         self._n_before, self._join, self._report = n_before, join, report
         self._parts: dict[int, list[LineSegment]] = {}
         for part in parts:
@@ -41,7 +40,5 @@ class LineReports:
         members, found = self._parts[part.line], self._found.setdefault(part.line, {})
         found[part.number] = hypotheses
         if len(found) == len(members):
-            number = part.line - self._n_before
-            line = self._join(number, members, [found[member.number] for member in members])
-            self.lines[number] = line
+            line = self._join(part.line - self._n_before, members, [found[member.number] for member in members])
             self._report(part.line, line)

@@ -193,8 +193,9 @@ class TranslationPipeline:
                 the model's positions.
         """
         key = [(name, type(value), value) for name, value in options.items()]
-        if self._configured is not None and self._configured[0] == key:
-            return self._configured[1]
+        known = self._configured  # once, as another thread may replace it
+        if known is not None and known[0] == key:
+            return known[1]
         check_search_options(options)
         config = validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
         if not config.sampling and "seed" in options:
@@ -296,12 +297,11 @@ class TranslationPipeline:
         def join(i: int, members: list[LineSegment], found: Found) -> TranslatedLine:
             return self.join(lines[i], members, found, job.config, partial(signs.of, i))
 
-        first, reports = replace(job, joins=None), None
+        first = replace(job, joins=None)
         if self.report is not None and not with_terms:
             from attnkit.tasks.translation.line_reports import LineReports
 
-            reports = LineReports(flat, n_before, join, self.report)
-            first = replace(first, report=reports.add)
+            first = replace(first, report=LineReports(flat, n_before, join, self.report).add)
         results = search(flat, first, 0, n_free)
         if with_terms:
             from attnkit.tasks.translation.second_search import SecondSearch
@@ -313,7 +313,7 @@ class TranslationPipeline:
         found = iter(results)
         for i, members in enumerate(parts):
             own = [next(found) for _ in members]
-            yield (None if reports is None else reports.lines.get(i)) or join(i, members, own)
+            yield join(i, members, own)
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
