@@ -107,8 +107,8 @@ def test_any_word_is_harmless(call: Any, topic: str, tmp_path: Path) -> None:
         (["positions", "--causal"], "--causal cannot be used with positions", "use it with mask"),
         (["mask", "--size", "3"], "require --pattern", "choose one: --pattern window"),
         (["mask", "--pattern", "window", "--global", "2"], "--global requires --pattern global", "--pattern global"),
-        (["mask", "--words", "alone"], "--words takes 2 to 20 words, not 1", 'give a sentence: --words "a dog runs"'),
-        (["mask", "--words", "a " * 21], "--words takes 2 to 20 words, not 21", "give a sentence"),
+        (["mask", "--words", "alone"], "a lesson takes 2 to 20 words, not 1", 'such as "a dog runs home"'),
+        (["mask", "--words", "a " * 21], "a lesson takes 2 to 20 words, not 21", "such as"),
         (["maks"], "'maks' is not one of", "did you mean mask?"),
     ],
 )

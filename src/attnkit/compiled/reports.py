@@ -12,9 +12,9 @@ from attnkit.decoding.hypothesis import Hypothesis
 
 
 class Reports:
-    """Hands on the sentences of a running search that are done, until ``report`` raises.
+    """Hands on sentences of a running search that are done.
 
-    The loops write the length of a result last: all of it is there then.
+    It ends when ``report`` raises. The loops write the length of a result last: all of it is there then.
     """
 
     def __init__(

@@ -45,7 +45,10 @@ def schedule_usually() -> None:
 
 
 def _schedule(time_slice: int, nicer: int) -> None:
-    """Set the slice of the calling thread, 0: the usual one, and its niceness beside the main thread's."""
+    """Set the slice (0: the usual one) and the niceness of the calling thread.
+
+    ``nicer`` is by how much it is nicer than the main thread.
+    """
     with suppress(OSError, AttributeError):  # not on every system
         niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + nicer
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)

@@ -292,14 +292,9 @@ class Batcher:
             batch, worker = self._take(number)
             if not batch:
                 return
-            began = time.monotonic()
             self._compute(batch, worker)
             with self._changed:
                 self._n_free += 1
-                self.counts.seconds += time.monotonic() - began
-                self.counts.n_lines += len(batch)
-                self.counts.n_batches += 1
-                self.counts.sizes[len(batch)] = self.counts.sizes.get(len(batch), 0) + 1
 
     def _compute(self, batch: list[tuple[_Waiting, int, Any]], worker: Worker) -> None:
         """Compute a batch; if an item is refused, compute request by request."""
@@ -344,8 +339,14 @@ class Batcher:
             _settle(request)
 
     def _end(self, running: _Running) -> None:
+        """Count a batch that was computed, before the last of it is answered."""
+        n = len(running.requests)
         with self._changed:
             self._running.remove(running)
+            self.counts.seconds += time.monotonic() - running.began
+            self.counts.n_lines += n
+            self.counts.n_batches += 1
+            self.counts.sizes[n] = self.counts.sizes.get(n, 0) + 1
 
 
 def _in_turn(requests: list[_Waiting], n_most: int, n_characters: int) -> tuple[list[tuple[_Waiting, int, Any]], int]:

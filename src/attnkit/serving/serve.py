@@ -85,9 +85,8 @@ def serve(
     key = api_key if api_key is not None else os.environ.get(KEY_VARIABLE) or None
     if not is_own_address(host) and key is None and not no_auth:
         what = f"{host} can be reached from other machines, and no API key is set"
-        raise UsageError(
-            what, where="host", help="set a key (--api-key-file FILE, api_key=), or --no-auth to serve anyone"
-        )
+        help = "set a key (--api-key-file FILE, api_key=), or --no-auth to serve anyone"
+        raise UsageError(what, where="host", help=help)
     try:
         from attnkit.serving.app import Service
         from attnkit.serving.server import run_server
@@ -105,9 +104,8 @@ def serve(
         max_beam_size=max_beam_size,
         seconds=request_seconds,
     )
-    models = Models(
-        [str(run) for run in runs], limits, device=device, precision=precision, threads=threads, tell=console.warn
-    )
+    specs = [str(run) for run in runs]
+    models = Models(specs, limits, device=device, precision=precision, threads=threads, tell=console.warn)
     service = Service(models, api_key=key, origins=tuple(cors_origin), hosts=(host, *allowed_host))
     run_server(service, host, port, tell=console.info, access_log=access_log)
 
