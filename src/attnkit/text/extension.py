@@ -15,6 +15,7 @@ from attnkit.errors import UsageError
 from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import MAX_ENTRIES, TrainedKind, VocabularyConfig, check_symbols, symbol_pattern
+from attnkit.text.piece_symbols import symbol_row_origins, with_symbols
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import count_words
 
@@ -30,13 +31,15 @@ def extend_vocabulary(
     Known symbols are skipped. Raises ``UsageError`` if the kind of vocabulary cannot be extended so.
     """
     old = tokenizer.config
-    if old.kind not in get_args(TrainedKind):
+    if old.kind not in (kinds := (*get_args(TrainedKind), "sentencepiece")):
         what = f"a vocabulary of kind {old.kind} cannot be extended"
-        raise UsageError(what, where="extension", help=f"supported: {', '.join(get_args(TrainedKind))}")
+        raise UsageError(what, where="extension", help=f"supported: {', '.join(kinds)}")
     if lines is not None and old.kind not in EXTENDABLE:
         what = f"a vocabulary of kind {old.kind} takes new symbols, but no new entries"
         raise UsageError(what, where="extension.files", help=f"supported: {', '.join(EXTENDABLE)}")
     added = [symbol for symbol in dict.fromkeys(symbols) if tokenizer.token_id(symbol) is None]
+    if tokenizer.pieces is not None:
+        return with_symbols(tokenizer, added)
     names = tokenizer.names[len(SPECIALS) + len(old.symbols) : tokenizer.n_words]
     model = tokenizer.model
     merges = [list(merge) for merge in model.get("merges") or []]
@@ -130,6 +133,8 @@ def row_origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 
     A known entry has its own id; a new one the ids of its text, or <unk> for an unused entry.
     """
+    if old.pieces is not None and new.pieces is not None:
+        return symbol_row_origins(old.pieces, new.pieces)
     known: dict[Any, int] = {name: id for id, name in enumerate(old.names) if id not in old.symbol_ids}
     origins = []
     for id, name in enumerate(new.names):

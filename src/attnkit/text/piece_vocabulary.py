@@ -72,8 +72,8 @@ class PieceVocabulary:
         keys = ("sentencepiece", "vocabulary", "roles", "rows", "codes", "code")
         if not isinstance(tree, dict) or tree.keys() - {"prefix"} != set(keys):
             raise ValueError("missing or unexpected keys")
-        self._prefix: Prefix | None = tree.get("prefix")
-        if self._prefix not in (None, *get_args(Prefix)):
+        self.prefix: Prefix | None = tree.get("prefix")
+        if self.prefix not in (None, *get_args(Prefix)):
             raise ValueError("its prefix has an unknown form")
         raw, vocabulary, roles, n_rows, self.codes, code = (tree[key] for key in keys)
         try:
@@ -94,7 +94,7 @@ class PieceVocabulary:
         named = {id: name for name, id in vocabulary.items()}
         rest = [named.get(id, f"<unused{id}>") for id in self.order[len(fixed) :]]
         self.names = [*SPECIALS, *config.symbols, *rest]
-        self._encoder = SentencePiece(read_sentencepiece(self.raw), prefixes_spaced=self._prefix is None)
+        self._encoder = SentencePiece(read_sentencepiece(self.raw), prefixes_spaced=self.prefix is None)
         self.model = model = self._encoder.model
         self._numbers = {named[id]: number for number, id in enumerate(self.order) if id in named}
         self._own = [self._numbers.get(piece.text, UNK_ID) for piece in model.pieces]
@@ -139,6 +139,15 @@ class PieceVocabulary:
         other._set_code(code)
         return other
 
+    def symbol_id(self, text: str) -> int | None:
+        """Return the id of a piece that is a single token in any text; None for others."""
+        number = self.model.symbols.get(text)
+        return None if number is None or self._own[number] == UNK_ID else self._own[number]
+
+    def normalized(self, symbol: str) -> str:
+        """Return a text without spaces as it is cut into pieces."""
+        return self._encoder.normalize(symbol, prefix=False)
+
     @property
     def n_dropped_spaces(self) -> int | None:
         """Most spaces at the start of a decoded text that are not part of it; None: all."""
@@ -167,7 +176,7 @@ class PieceVocabulary:
         split = [self.parts(line) for line in lines]
         texts = [part for parts in split for part, id in parts if id is None]
         prefixes = None
-        if self._prefix == "first":
+        if self.prefix == "first":
             prefixes = [n == 0 for parts in split for n, (_, id) in enumerate(parts) if id is None]
         encoded = iter(self.encode(texts, prefixes))
         return [[own for _, id in parts for own in (next(encoded) if id is None else [id])] for parts in split]

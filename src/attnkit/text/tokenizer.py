@@ -103,7 +103,8 @@ class Tokenizer:
 
     def token_id(self, text: str) -> int | None:
         """Return the id of a symbol, or None for any other text."""
-        return self._symbols.get((" " if self.config.kind == "word" else "") + text)
+        id = self._symbols.get((" " if self.config.kind == "word" else "") + text)
+        return self.pieces.symbol_id(text) if id is None and self.pieces is not None else id
 
     @property
     def symbol_ids(self) -> range:
