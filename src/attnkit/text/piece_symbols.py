@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from attnkit.errors import UsageError
 from attnkit.protocols import SPECIALS, UNK_ID
-from attnkit.text.config import MAX_ENTRIES
+from attnkit.text.config import MAX_ENTRIES, check_symbols
 from attnkit.text.piece_vocabulary import PieceVocabulary, make_tree
 from attnkit.text.pruning import MASK
 from attnkit.text.sentencepiece_file import MAX_FILE_BYTES, NORMAL, SPACE, UNUSED, symbol_entry, with_entries
@@ -24,15 +24,20 @@ def with_symbols(tokenizer: Tokenizer, symbols: Sequence[str]) -> Tokenizer:
     """Return a vocabulary of pieces with more symbols, each a single token in any text.
 
     In the network, new symbols follow the pieces: codes of languages, mask and unused rows come after them, as
-    transformers expects it. Rows grow by as many as unused ones do not suffice. Raises ``UsageError`` if a symbol
-    cannot be one: it is special, or normalization changes it, or it consists of other symbols.
+    transformers expects it. Rows grow by as many as unused ones do not suffice.
+
+    Raises ``UsageError`` if a symbol cannot be one: it is special, or normalization changes it, or it consists of other
+    symbols. Raises ``ValueError`` for white space.
     """
     pieces = tokenizer.pieces
     assert pieces is not None, "the caller looks"
+    check_symbols(tuple(symbols))
     if not symbols:
         return tokenizer
     if pieces.codes == "anywhere":
-        raise UsageError("the vocabulary of this model takes no new symbols", where=_WHERE, help="supported: translators")
+        raise UsageError(
+            "the vocabulary of this model takes no new symbols", where=_WHERE, help="supported: translators"
+        )
     _check(pieces, symbols)
     vocabulary, n_rows = _numbered(pieces, symbols)
     raw = _with_pieces(pieces, symbols)

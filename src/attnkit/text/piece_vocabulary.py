@@ -9,6 +9,7 @@ import base64
 import binascii
 import copy
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from attnkit.protocols import SPECIALS, UNK_ID
@@ -139,10 +140,11 @@ class PieceVocabulary:
         other._set_code(code)
         return other
 
-    def symbol_id(self, text: str) -> int | None:
-        """Return the id of a piece that is a single token in any text; None for others."""
-        number = self.model.symbols.get(text)
-        return None if number is None or self._own[number] == UNK_ID else self._own[number]
+    @cached_property
+    def symbol_ids(self) -> dict[str, int]:
+        """Ids of the pieces that are single tokens in any text, by their text."""
+        ids = {text: self._own[number] for text, number in self.model.symbols.items()}
+        return {text: id for text, id in ids.items() if id != UNK_ID}
 
     def normalized(self, symbol: str) -> str:
         """Return a text without spaces as it is cut into pieces."""
