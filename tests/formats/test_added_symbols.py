@@ -22,6 +22,7 @@ import torch
 import transformers
 from translators import SHAPES, m2m_folder, marian_folder, mbart_folder, nllb_folder, odd_lines, sentences, tokenizer_of
 
+import attnkit
 from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.export_marian import export_marian
@@ -67,7 +68,7 @@ class Extended:
         make, self.languages, changes, self.n_rows = MODELS[name]
         self.name, self.place = name.partition(",")[0], place
         make(place / "hub", **changes)
-        self.options = dict(zip(("src_lang", "tgt_lang"), self.languages or (), strict=False))
+        self.options: dict[str, Any] = dict(zip(("src_lang", "tgt_lang"), self.languages or (), strict=False))
         self.old = load_run(import_huggingface(place / "hub", place / "run", **self.options).path, device="cpu")
         for side, first in (("a", 0), ("b", 200)):
             text = with_symbols(sentences()[first : first + 60])
@@ -101,8 +102,8 @@ def test_symbols_are_single_tokens_and_other_text_is_cut_as_before(extended: Ext
     for old, new in zip(sides(extended.old), sides(extended.new), strict=True):
         assert new.vocab_size == old.vocab_size + extended.n_rows and len(plain) > 400
         assert new.encode(plain) == old.encode(plain)
-        ids = [new.token_id(one) for one in SYMBOLS]
-        assert None not in ids and [new.bytes_of(id).decode() for id in ids if id is not None] == SYMBOLS
+        ids = [id for one in SYMBOLS if (id := new.token_id(one)) is not None]
+        assert [new.bytes_of(id).decode() for id in ids] == SYMBOLS
         for line, row in zip(marked, new.encode(marked), strict=True):
             for one, id in zip(SYMBOLS, ids, strict=True):
                 assert row.count(id) == line.count(one), line
@@ -131,7 +132,7 @@ def test_new_rows_are_means_and_nothing_else_changes(extended: Extended) -> None
             assert torch.equal(tensor, old[name]), name
             continue
         src, tgt = zip(sides(extended.old), sides(extended.new), strict=True)
-        tied = extended.old.config.model.tie_embeddings == "all"  # type: ignore[union-attr]
+        tied = extended.old.config.model.tie_embeddings == "all"
         before, after = tgt if tied or not name.startswith("encoder.") else src
         assert before.pieces is not None
         n_named = before.n_words - ("<mask>" in before.names)
@@ -172,6 +173,7 @@ def test_transformers_gives_the_same_ids_and_logits(extended: Extended, tmp_path
     )
     lines = [*with_symbols(sentences()[:200]), *sentences()[:50]]
     orders = []
+    order: Any
     for number, side in enumerate(sides(extended.new)):
         assert side.pieces is not None
         orders.append(order := torch.tensor(side.pieces.order))
@@ -181,19 +183,19 @@ def test_transformers_gives_the_same_ids_and_logits(extended: Extended, tmp_path
             assert found[is_nllb:] == order[[*ids, 2]].tolist()[is_nllb:], line
             if number == 1 and 3 not in ids and (extended.languages is not None or not line.startswith(">>")):
                 assert tokenizer.decode(found, skip_special_tokens=True) == line
-    src, tgt = (side.encode(lines)[7] for side in sides(extended.new))
+    src, tgt = (list(side.encode(lines)[7]) for side in sides(extended.new))
     first = 1 if extended.name == "marian" else 2
     model = extended.new.model
     with torch.no_grad():
         ours = model.head(model.hidden(torch.tensor([[*src, 2]]), None, torch.tensor([[1, *tgt]])))[0]
-        ids = {"input_ids": orders[0][[*src, 2]][None], "decoder_input_ids": orders[1][[first, *tgt]][None]}
-        torch.testing.assert_close(ours[:, 2:], theirs(**ids).logits[0][:, orders[1][2:]], rtol=0, atol=1e-4)
+        inputs = {"input_ids": orders[0][[*src, 2]][None], "decoder_input_ids": orders[1][[first, *tgt]][None]}
+        torch.testing.assert_close(ours[:, 2:], theirs(**inputs).logits[0][:, orders[1][2:]], rtol=0, atol=1e-4)
     again = load_run(import_huggingface(folder, tmp_path / "again", **extended.options).path, device="cpu")
     for order, before, after in zip(orders, sides(extended.new), sides(again), strict=True):
         assert after.pieces is not None
-        for line, other in zip(before.encode(lines), after.encode(lines), strict=True):
+        for own, other in zip(before.encode(lines), after.encode(lines), strict=True):
             # A new code such as >>nld<< is imported as one, with another id of ours.
-            assert order[line].tolist() == [after.pieces.order[id] for id in other]
+            assert order[own].tolist() == [after.pieces.order[id] for id in other]
 
 
 def test_ctranslate2_says_the_same(extended: Extended, tmp_path: Path) -> None:
@@ -265,6 +267,20 @@ def test_training_goes_on(extended: Extended) -> None:
     lines = with_symbols(sentences()[:5])
     texts = [load_translator([path], checkpoint="last").translate(lines) for path in (run, extended.path)]
     assert texts[0] == texts[1], "adapters are zero at first"
+
+
+def test_a_marian_learns_a_language_with_a_tag(extended: Extended) -> None:
+    if extended.name != "marian":
+        return
+    directions = {"extension.symbols": ["<2nl>"], "data.directions": ["en:nl"]}
+    path = extended.train("tagged", extended.place / "run", directions)
+    run = load_run(path, device="cpu", checkpoint="last")
+    assert run.config.language_options == ("--tgt-lang", "nl")
+    translator = attnkit.Translator.load(path, tgt_lang="nl", device="cpu", threads=1)
+    texts = translator.translate_texts(sentences()[:10])
+    expected = load_translator([path]).translate(sentences()[:10])  # the only direction has this tag
+    assert [hypotheses[0] for hypotheses in texts] == expected
+    assert run.src_tokenizer.tokens(run.src_tokenizer.encode(["<2nl> ba"])[0]) == ["▁", "<2nl>", "▁ba"]
 
 
 def test_what_is_no_symbol(extended: Extended, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ _NAME = "choose a name that no text contains, such as <med>"
 
 
 def with_symbols(tokenizer: Tokenizer, symbols: Sequence[str]) -> Tokenizer:
-    """Return a vocabulary of pieces with more symbols, each a single token in any text.
+    """Return a vocabulary of pieces with more symbols, single tokens in any text.
 
     In the network, new symbols follow the pieces: codes of languages, mask and unused rows come after them, as
     transformers expects it. Rows grow by as many as unused ones do not suffice.
@@ -84,7 +84,7 @@ def _numbered(pieces: PieceVocabulary, symbols: Sequence[str]) -> tuple[dict[str
 
 
 def _with_pieces(pieces: PieceVocabulary, symbols: Sequence[str]) -> bytes:
-    """Return the SentencePiece file with the symbols, which replace pieces of their text."""
+    """Return the SentencePiece file with symbols, in place of pieces of their text."""
     model = pieces.model
     known = {piece.text: id for id, piece in enumerate(model.pieces)}
     n = len(known)
@@ -94,7 +94,7 @@ def _with_pieces(pieces: PieceVocabulary, symbols: Sequence[str]) -> bytes:
 
 
 def symbol_row_origins(old: PieceVocabulary, new: PieceVocabulary) -> list[list[int]]:
-    """Return for each id of a vocabulary with more symbols the old ids whose mean its row is.
+    """Return the old ids whose mean is the row of each id, with more symbols.
 
     A known entry has its own id, a symbol those of its pieces, and an unused entry <unk>.
     """

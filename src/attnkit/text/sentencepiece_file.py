@@ -164,7 +164,7 @@ def with_pieces(raw: bytes, kept: Collection[int]) -> bytes:
 
 
 def with_entries(raw: bytes, entries: Mapping[int, SentencePieceEntry]) -> bytes:
-    """Return a valid SentencePiece file with these pieces by id, in place of its own.
+    """Return a valid SentencePiece file with these pieces by id, not its own.
 
     Those with new ids follow its pieces, in order.
     """
