@@ -165,16 +165,16 @@ def their_tokenizer(extended: Extended, folder: Path) -> Any:
     return tokenizer_of(folder)
 
 
-def test_transformers_gives_the_same_ids_and_logits(extended: Extended, tmp_path: Path) -> None:
-    folder = export_huggingface(extended.path, tmp_path / "hub", checkpoint="last").path
+def check_in_transformers(extended: Extended, run: LoadedRun, lines: list[str], tmp_path: Path) -> None:
+    """Compare ids, decoded text and logits of an exported run, and ids of one that is imported again."""
+    folder = export_huggingface(run.path, tmp_path / "hub", checkpoint="last").path
     theirs, tokenizer = (
         transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval(),
         their_tokenizer(extended, folder),
     )
-    lines = [*with_symbols(sentences()[:200]), *sentences()[:50]]
     orders = []
     order: Any
-    for number, side in enumerate(sides(extended.new)):
+    for number, side in enumerate(sides(run)):
         assert side.pieces is not None
         orders.append(order := torch.tensor(side.pieces.order))
         for line, ids in zip(lines, side.encode(lines), strict=True):
@@ -183,19 +183,24 @@ def test_transformers_gives_the_same_ids_and_logits(extended: Extended, tmp_path
             assert found[is_nllb:] == order[[*ids, 2]].tolist()[is_nllb:], line
             if number == 1 and 3 not in ids and (extended.languages is not None or not line.startswith(">>")):
                 assert tokenizer.decode(found, skip_special_tokens=True) == line
-    src, tgt = (list(side.encode(lines)[7]) for side in sides(extended.new))
+    src, tgt = (list(side.encode(lines)[7]) for side in sides(run))
     first = 1 if extended.name == "marian" else 2
-    model = extended.new.model
+    model = run.model
     with torch.no_grad():
         ours = model.head(model.hidden(torch.tensor([[*src, 2]]), None, torch.tensor([[1, *tgt]])))[0]
         inputs = {"input_ids": orders[0][[*src, 2]][None], "decoder_input_ids": orders[1][[first, *tgt]][None]}
         torch.testing.assert_close(ours[:, 2:], theirs(**inputs).logits[0][:, orders[1][2:]], rtol=0, atol=1e-4)
     again = load_run(import_huggingface(folder, tmp_path / "again", **extended.options).path, device="cpu")
-    for order, before, after in zip(orders, sides(extended.new), sides(again), strict=True):
+    for order, before, after in zip(orders, sides(run), sides(again), strict=True):
         assert after.pieces is not None
         for own, other in zip(before.encode(lines), after.encode(lines), strict=True):
             # A new code such as >>nld<< is imported as one, with another id of ours.
             assert order[own].tolist() == [after.pieces.order[id] for id in other]
+
+
+def test_transformers_gives_the_same_ids_and_logits(extended: Extended, tmp_path: Path) -> None:
+    lines = [*with_symbols(sentences()[:200]), *sentences()[:50]]
+    check_in_transformers(extended, extended.new, lines, tmp_path)
 
 
 def test_ctranslate2_says_the_same(extended: Extended, tmp_path: Path) -> None:
@@ -289,7 +294,7 @@ def test_what_is_no_symbol(extended: Extended, tmp_path: Path) -> None:
         ("▁a",): "contains '▁', which is a space in the vocabulary",
         ("a①",): "replaces characters of the symbol 'a①' before text is encoded",
         (tokenizer.pieces.roles["unk"],): "special entry",  # type: ignore[union-attr]
-        ("x" * 2000,): "the symbols cannot be added: a piece is empty or has more than 1,024 bytes",
+        ("x" * 2000,): "the entries cannot be added: a piece is empty or has more than 1,024 bytes",
     }
     for symbols, reason in refused.items():
         with pytest.raises((UsageError, ValueError), match=reason) as caught:
@@ -301,8 +306,6 @@ def test_what_is_no_symbol(extended: Extended, tmp_path: Path) -> None:
     else:
         (row,) = extend_vocabulary(tokenizer, ["<b></b>"]).encode(["ba<b></b><b>"])
         assert len(row) == 4 + (extended.languages is not None) - 1
-    with pytest.raises(UsageError, match="of kind sentencepiece takes new symbols, but no new entries"):
-        extend_vocabulary(tokenizer, (), ["text"], 10)
     for code in tokenizer.config.symbols[:2]:
         assert extend_vocabulary(tokenizer, [code]) is tokenizer, "a language code is known"
 
@@ -316,3 +319,45 @@ def test_a_piece_may_become_a_symbol(extended: Extended) -> None:
     assert new.token_id("ing") == id and new.vocab_size == old.vocab_size and old.token_id("ing") is None
     for line, row in zip(sentences()[:200], new.encode(sentences()[:200]), strict=True):
         assert row.count(id) == line.count("ing"), line
+
+
+GEORGIAN = ["ბა ბე ლოdada ungung baloba", "ბა ლო schung dada balobaba ungung", "ბეbe lolo ბალო"] * 10
+
+
+def ends_of(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
+    """Return where each token ends, in characters."""
+    return np.cumsum([len(name) for name in tokenizer.tokens(ids)]).tolist()
+
+
+def test_pieces_of_another_language_are_added(extended: Extended, tmp_path: Path) -> None:
+    text = extended.place / "new.ka"
+    text.write_text("".join(f"{line}\n" for line in GEORGIAN))
+    flags = {"extension.files": [str(text)], "extension.entries": 20, "extension.symbols": ["<ka>"]}
+    freeze = ["finetuning.freeze=[output]"]
+    if not extended.old.config.joint_vocabulary:
+        with pytest.raises(UsageError, match=r"extension.files needs a joint vocabulary"):
+            extended.train("refused", extended.place / "run", flags, freeze)
+        return
+    run = load_run(extended.train("ka", extended.place / "run", flags, freeze), device="cpu", checkpoint="last")
+    before, after = zip(*(side.names for side in sides(run)), strict=True), sides(run)
+    assert all(one == other for one, other in before), "both sides have one list of names"
+    for old, new in zip(sides(extended.old), after, strict=True):
+        assert old.pieces is not None and new.pieces is not None
+        assert 15 < len(new.pieces.vocabulary) - len(old.pieces.vocabulary) <= 21
+        rows = new.encode(GEORGIAN)
+        assert sum(map(len, rows)) < 0.6 * sum(map(len, old.encode(GEORGIAN))) and new.decode(rows) == GEORGIAN
+        model = sentencepiece.SentencePieceProcessor(model_proto=new.pieces.raw)
+        lines = [*GEORGIAN, *sentences()[:300], *odd_lines(200)]
+        assert new.pieces.encode_pieces(lines) == model.encode(lines)
+        n_equal = 0
+        for ids, same in zip(old.encode(sentences()), new.encode(sentences()), strict=True):
+            assert set(ends_of(new, same)) <= set(ends_of(old, ids)), "pieces are joined, never cut in another way"
+            n_equal += old.tokens(ids) == new.tokens(same)
+        assert n_equal > 550
+        name = "▁schung"
+        (old_ids,), (new_ids,) = old.pieces.encode_normalized([name]), new.pieces.encode_normalized([name])
+        assert len(old_ids) > 1 == len(new_ids)
+        if new is after[1]:
+            expected = extended.old.model.state_dict()["output.weight"][old_ids].mean(0)
+            torch.testing.assert_close(run.model.state_dict()["output.weight"][new_ids[0]], expected)
+    check_in_transformers(extended, run, [*GEORGIAN[:3], "<ka> ბა", *with_symbols(sentences()[:30])], tmp_path)

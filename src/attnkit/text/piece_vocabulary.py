@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -188,8 +188,16 @@ class PieceVocabulary:
 
         ``prefixes`` says of each text whether a space is put before it; None: of all.
         """
+        return self._own_ids(self._encoder.encode_with_unknown(texts, prefixes))
+
+    def encode_normalized(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of normalized texts, such as pieces."""
+        return self._own_ids(self._encoder.encode_normalized(texts))
+
+    def _own_ids(self, encoded: Iterable[tuple[list[int], list[str]]]) -> list[list[int]]:
+        """Return the ids of texts whose pieces and unknown parts are given."""
         rows, unknown_id = [], self._encoder.model.unknown_id
-        for pieces, unknown in self._encoder.encode_with_unknown(texts, prefixes):
+        for pieces, unknown in encoded:
             # The network may know what its SentencePiece model does not, such as pieces of the other side.
             named = (self._numbers.get(surface, UNK_ID) for surface in unknown)
             rows.append([next(named) if id == unknown_id else self._own[id] for id in pieces])

@@ -36,8 +36,7 @@ def added_symbols(pieces: PieceVocabulary) -> list[str]:
 def pieces_cut_again(pieces: PieceVocabulary) -> list[str]:
     """Return the pieces that BPE cuts if they are a word of their own."""
     texts = [piece.text for piece in pieces.model.pieces if piece.type == NORMAL]
-    rows = zip(texts, pieces.encode(texts, [False] * len(texts)), strict=True)
-    return [text for text, ids in rows if len(ids) > 1 and pieces.normalized(text) == text]
+    return [text for text, ids in zip(texts, pieces.encode_normalized(texts), strict=True) if len(ids) > 1]
 
 
 def tokenizer_tree(pieces: PieceVocabulary, code: str) -> Tree:
