@@ -1,4 +1,4 @@
-"""Symbols added to the vocabulary of an imported translator.
+"""Symbols and pieces added to the vocabulary of an imported translator.
 
 A symbol becomes a piece of the SentencePiece model itself, with spaces around it as of other pieces. sentencepiece, and
 so transformers and CTranslate2, then find it wherever attnkit does, and all other text is cut as before.
@@ -59,7 +59,8 @@ def with_symbols(tokenizer: Tokenizer, symbols: Sequence[str]) -> Tokenizer:
 def with_new_pieces(tokenizer: Tokenizer, entries: Sequence[SentencePieceEntry], names: Sequence[str]) -> Tokenizer:
     """Return a vocabulary with more pieces, and more names in the network.
 
-    The network may have names without a piece, of the other side. A piece of the same text is replaced. Raises ``UsageError`` if there are too many.
+    The network may have names without a piece, of the other side. A piece of the same text is replaced. Raises
+    ``UsageError`` if there are too many.
     """
     pieces = tokenizer.pieces
     assert pieces is not None, "the caller looks"
