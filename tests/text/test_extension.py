@@ -11,6 +11,8 @@ from attnkit.errors import UsageError
 from attnkit.protocols import UNK_ID
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.extension import continue_merges, extend_vocabulary, row_origins
+from attnkit.text.piece_vocabulary import make_tree
+from attnkit.text.sentencepiece_file import NORMAL, UNKNOWN, SentencePieceEntry, write_sentencepiece
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import count_words, train_vocabulary
 
@@ -113,3 +115,34 @@ def test_refusals() -> None:
             extend_vocabulary(vocabulary(kind), (), NEW, 10)
     with pytest.raises(ValueError, match="white space"):
         extend_vocabulary(vocabulary(), ["two words"])
+
+
+def unigram_pieces() -> Tokenizer:
+    """Return the vocabulary of a network with SentencePiece's unigram model: a, b and c at -5, ab at -8."""
+    scores = {"▁": -2.0, "a": -5.0, "b": -5.0, "c": -5.0, "ab": -8.0}
+    entries = [SentencePieceEntry("<unk>", 0.0, UNKNOWN), *(SentencePieceEntry(*one, NORMAL) for one in scores.items())]
+    vocabulary = {name: id for id, name in enumerate(["</s>", "<unk>", *scores, "<pad>"])}
+    roles = {"pad": "<pad>", "bos": None, "eos": "</s>", "unk": "<unk>"}
+    config = VocabularyConfig(kind="sentencepiece", size=10, multiple_of=1, min_frequency=1)
+    return Tokenizer(config, make_tree(write_sentencepiece(entries, b""), vocabulary, roles, 10, "marked"))
+
+
+def test_new_pieces_are_taken_where_their_parts_were() -> None:
+    """The parts b c, at -10, become bc, at -9.99: ab c, at -13, is better than a bc still."""
+    old = unigram_pieces()
+    new = extend_vocabulary(old, ["<x>"], ["bc bd <x>bc", "bc d bc"], 3)
+    assert old.pieces is not None and new.pieces is not None
+    added = {piece.text: piece.score for piece in new.pieces.model.pieces[6:]}
+    assert added == pytest.approx({"<x>": 100.0, "d": -8.0, "bc": -9.99, "▁bc": -11.98}, abs=1e-5)
+    for line, tokens in {
+        "abc": ["▁", "ab", "c"],
+        "bc": ["▁bc"],
+        "cbc": ["▁", "c", "bc"],
+        "<x>bc": ["▁", "<x>", "bc"],
+        "d": ["▁", "d"],
+    }.items():
+        assert new.tokens(new.encode([line])[0]) == tokens
+    assert new.encode(["abc cab"]) == old.encode(["abc cab"])
+    assert (old.vocab_size, old.n_unused) == (11, 2) and (new.vocab_size, new.n_unused) == (13, 0)
+    names = [old.tokens(ids) for ids in row_origins(old, new)[9:]]
+    assert names == [["<unk>"], ["<unk>"], ["b", "c"], ["▁", "b", "c"]]

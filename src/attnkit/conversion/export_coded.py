@@ -8,18 +8,28 @@ from attnkit.formats.exportable import Coded
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import translation_layout as layout
 from attnkit.formats.huggingface.layout import to_theirs
-from attnkit.formats.huggingface.piece_tokenizer import added_tokens, piece_names, tokenizer_tree
+from attnkit.formats.huggingface.piece_tokenizer import (
+    added_symbols,
+    added_tokens,
+    piece_names,
+    pieces_cut_again,
+    tokenizer_tree,
+)
 from attnkit.models.config import TransformerConfig
 from attnkit.tasks.translation.loading import LoadedRun
 from attnkit.text.piece_vocabulary import PieceVocabulary
 
 _NO_BIAS = """\
 train with --set 'finetuning.freeze=[output]', which leaves it at zero; --to ctranslate2 keeps it"""
+_ONE_LANGUAGE = """\
+NllbTokenizer of transformers puts a space behind added symbols: the tokenizer is a {tokenizer}, which always \
+puts {code} before texts"""
+_CUT_AGAIN = "transformers does not cut words that are exactly '{}', as sentencepiece does ({:,} such pieces)"
 _WMT21 = 8  #: languages of the models of WMT 2021, which M2M100Tokenizer knows beside its hundred
 _USE = """\
 from transformers import AutoModelForSeq2SeqLM, {tokenizer}
 
-tokenizer = {tokenizer}.from_pretrained(".", src_lang="{src}", tgt_lang="{tgt}")
+tokenizer = {tokenizer}.from_pretrained("."{languages})
 model = AutoModelForSeq2SeqLM.from_pretrained(".")
 first = tokenizer.convert_tokens_to_ids("{code}")
 inputs = tokenizer(["A dog runs."], return_tensors="pt", padding=True)
@@ -56,6 +66,12 @@ def coded_contents(
     special |= {"sep_token": roles["eos"], "cls_token": roles["bos"]} | {"additional_special_tokens": list(src.symbols)}
     if "<mask>" in src.vocabulary:
         special["mask_token"] = "<mask>"
+    warnings: tuple[str, ...] = ()
+    if tokenizer == "NllbTokenizer" and added_symbols(src):
+        tokenizer, languages = "PreTrainedTokenizerFast", {}
+        cut = pieces_cut_again(src)
+        warnings = (_ONE_LANGUAGE.format(tokenizer=tokenizer, code=codes[0]),)
+        warnings += (_CUT_AGAIN.format(cut[0], len(cut)),) if cut else ()
     settings = {"tokenizer_class": tokenizer, "model_max_length": longest, **languages, **special}
     settings["added_tokens_decoder"] = {str(token["id"]): token for token in added_tokens(src)}
     trees: dict[str, dict[str, Any]] = {
@@ -78,5 +94,6 @@ def coded_contents(
     tensors = to_theirs(layout.LINKS[kind](config), state)
     if layout.BIAS in tensors:
         tensors[layout.BIAS] = tensors[layout.BIAS][None]  # (V,) to (1, V)
-    use = _USE.format(tokenizer=tokenizer, src=languages["src_lang"], tgt=languages["tgt_lang"], code=codes[1])
-    return ExportContents(trees, tensors, use, files={"sentencepiece.bpe.model": src.raw})
+    given = "".join(f', {name}="{language}"' for name, language in languages.items())
+    use = _USE.format(tokenizer=tokenizer, languages=given, code=codes[1])
+    return ExportContents(trees, tensors, use, warnings, files={"sentencepiece.bpe.model": src.raw})

@@ -5,20 +5,21 @@ Entries of byte-pair encoding continue its merges on the new text, so text witho
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, get_args
 
 from attnkit.errors import UsageError
 from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import MAX_ENTRIES, TrainedKind, VocabularyConfig, check_symbols, symbol_pattern
+from attnkit.text.continued_merges import join_pairs
+from attnkit.text.piece_merges import with_learned_pieces
+from attnkit.text.piece_symbols import piece_row_origins, with_symbols
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import count_words
 
-EXTENDABLE = ("bpe", "word")
+EXTENDABLE = ("bpe", "word", "sentencepiece")
 """Kinds that take new entries; those of the others would change how known text is encoded."""
 
 
@@ -30,13 +31,16 @@ def extend_vocabulary(
     Known symbols are skipped. Raises ``UsageError`` if the kind of vocabulary cannot be extended so.
     """
     old = tokenizer.config
-    if old.kind not in get_args(TrainedKind):
+    if old.kind not in (kinds := (*get_args(TrainedKind), "sentencepiece")):
         what = f"a vocabulary of kind {old.kind} cannot be extended"
-        raise UsageError(what, where="extension", help=f"supported: {', '.join(get_args(TrainedKind))}")
+        raise UsageError(what, where="extension", help=f"supported: {', '.join(kinds)}")
     if lines is not None and old.kind not in EXTENDABLE:
         what = f"a vocabulary of kind {old.kind} takes new symbols, but no new entries"
         raise UsageError(what, where="extension.files", help=f"supported: {', '.join(EXTENDABLE)}")
     added = [symbol for symbol in dict.fromkeys(symbols) if tokenizer.token_id(symbol) is None]
+    if tokenizer.pieces is not None:
+        extended = with_symbols(tokenizer, added)
+        return extended if lines is None else with_learned_pieces([extended], [lines], n_entries)[0]
     names = tokenizer.names[len(SPECIALS) + len(old.symbols) : tokenizer.n_words]
     model = tokenizer.model
     merges = [list(merge) for merge in model.get("merges") or []]
@@ -65,6 +69,28 @@ def extend_vocabulary(
     return Tokenizer(config, engine.pipeline(config, tree))
 
 
+def extend_vocabularies(
+    src: Tokenizer,
+    tgt: Tokenizer,
+    symbols: Sequence[str] = (),
+    read: Callable[[], Iterable[str]] | None = None,
+    n_entries: int = 0,
+) -> tuple[Tokenizer, Tokenizer]:
+    """Return both vocabularies of a run with more symbols and entries.
+
+    ``read`` returns the lines of a text anew. Sides that are one stay one, and those with one list of names, as of an
+    imported Marian, keep one.
+    """
+    if src.pieces is not None and tgt.pieces is not None and tgt is not src and read is not None:
+        sides = [extend_vocabulary(side, symbols) for side in (src, tgt)]
+        first, second = with_learned_pieces(sides, [read(), read()], n_entries)
+        return first, second
+    first = extend_vocabulary(src, symbols, None if read is None else read(), n_entries)
+    if tgt is src:
+        return first, first
+    return first, extend_vocabulary(tgt, symbols, None if read is None else read(), n_entries)
+
+
 def _new_words(lines: Iterator[str], config: VocabularyConfig, known: set[str], n_entries: int) -> list[str]:
     """Return the most frequent words without an entry, ties by code point."""
     counts = {word: n for word, n in count_words(lines, config).items() if word not in known}
@@ -78,51 +104,8 @@ def continue_merges(words: Counter[str], tokenizer: Tokenizer, n_entries: int) -
     ``words`` are counted as the vocabulary splits them, in its byte alphabet. Ties go to the first pair in order.
     """
     pieces = [tokenizer.pieces_of(word) for word in words]
-    counts = list(words.values())
-    pairs: Counter[tuple[str, str]] = Counter()
-    places: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # words that have had the pair
-    for number, word in enumerate(pieces):
-        for pair in pairwise(word):
-            pairs[pair] += counts[number]
-            places[pair].add(number)
-    known, merges = set(tokenizer.names), list[list[str]]()
-    heap = [(-n, pair) for pair, n in pairs.items()]
-    heapq.heapify(heap)
-    while heap and len(merges) < n_entries:
-        n, pair = heapq.heappop(heap)
-        if -n != pairs[pair]:  # outdated: the current count is in the heap too, if any is left
-            continue
-        if -n < tokenizer.config.min_frequency:
-            break
-        joined = "".join(pair)
-        if joined in known or len(joined) > engine.MAX_TOKEN_BYTES:
-            continue
-        merges.append(list(pair))
-        known.add(joined)
-        changed: set[tuple[str, str]] = set()
-        for number in places.pop(pair):
-            before = pieces[number]
-            pieces[number] = after = _merged(before, pair)
-            for sign, word in ((-1, before), (1, after)):
-                for other in pairwise(word):
-                    pairs[other] += sign * counts[number]
-                    changed.add(other)
-                    if sign > 0:
-                        places[other].add(number)
-        for other in changed - {pair}:
-            heapq.heappush(heap, (-pairs[other], other))
-    return merges
-
-
-def _merged(word: list[str], pair: tuple[str, str]) -> list[str]:
-    merged: list[str] = []
-    for piece in word:
-        # From left to right: a piece that was just made is no left side of the same merge.
-        if merged and (merged[-1], piece) == pair:
-            merged[-1] += piece
-        else:
-            merged.append(piece)
-    return merged
+    known = set(tokenizer.names)
+    return join_pairs(pieces, list(words.values()), known, n_entries, tokenizer.config.min_frequency)
 
 
 def row_origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
@@ -130,6 +113,8 @@ def row_origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 
     A known entry has its own id; a new one the ids of its text, or <unk> for an unused entry.
     """
+    if old.pieces is not None and new.pieces is not None:
+        return piece_row_origins(old.pieces, new.pieces)
     known: dict[Any, int] = {name: id for id, name in enumerate(old.names) if id not in old.symbol_ids}
     origins = []
     for id, name in enumerate(new.names):

@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import binascii
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from attnkit.protocols import SPECIALS, UNK_ID
@@ -72,8 +73,8 @@ class PieceVocabulary:
         keys = ("sentencepiece", "vocabulary", "roles", "rows", "codes", "code")
         if not isinstance(tree, dict) or tree.keys() - {"prefix"} != set(keys):
             raise ValueError("missing or unexpected keys")
-        self._prefix: Prefix | None = tree.get("prefix")
-        if self._prefix not in (None, *get_args(Prefix)):
+        self.prefix: Prefix | None = tree.get("prefix")
+        if self.prefix not in (None, *get_args(Prefix)):
             raise ValueError("its prefix has an unknown form")
         raw, vocabulary, roles, n_rows, self.codes, code = (tree[key] for key in keys)
         try:
@@ -94,7 +95,7 @@ class PieceVocabulary:
         named = {id: name for name, id in vocabulary.items()}
         rest = [named.get(id, f"<unused{id}>") for id in self.order[len(fixed) :]]
         self.names = [*SPECIALS, *config.symbols, *rest]
-        self._encoder = SentencePiece(read_sentencepiece(self.raw), prefixes_spaced=self._prefix is None)
+        self._encoder = SentencePiece(read_sentencepiece(self.raw), prefixes_spaced=self.prefix is None)
         self.model = model = self._encoder.model
         self._numbers = {named[id]: number for number, id in enumerate(self.order) if id in named}
         self._own = [self._numbers.get(piece.text, UNK_ID) for piece in model.pieces]
@@ -139,6 +140,16 @@ class PieceVocabulary:
         other._set_code(code)
         return other
 
+    @cached_property
+    def symbol_ids(self) -> dict[str, int]:
+        """Ids of the pieces that are single tokens in any text, by their text."""
+        ids = {text: self._own[number] for text, number in self.model.symbols.items()}
+        return {text: id for text, id in ids.items() if id != UNK_ID}
+
+    def normalized(self, symbol: str) -> str:
+        """Return a text without spaces as it is cut into pieces."""
+        return self._encoder.normalize(symbol, prefix=False)
+
     @property
     def n_dropped_spaces(self) -> int | None:
         """Most spaces at the start of a decoded text that are not part of it; None: all."""
@@ -167,7 +178,7 @@ class PieceVocabulary:
         split = [self.parts(line) for line in lines]
         texts = [part for parts in split for part, id in parts if id is None]
         prefixes = None
-        if self._prefix == "first":
+        if self.prefix == "first":
             prefixes = [n == 0 for parts in split for n, (_, id) in enumerate(parts) if id is None]
         encoded = iter(self.encode(texts, prefixes))
         return [[own for _, id in parts for own in (next(encoded) if id is None else [id])] for parts in split]
@@ -177,8 +188,16 @@ class PieceVocabulary:
 
         ``prefixes`` says of each text whether a space is put before it; None: of all.
         """
+        return self._own_ids(self._encoder.encode_with_unknown(texts, prefixes))
+
+    def encode_normalized(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of normalized texts, such as pieces."""
+        return self._own_ids(self._encoder.encode_normalized(texts))
+
+    def _own_ids(self, encoded: Iterable[tuple[list[int], list[str]]]) -> list[list[int]]:
+        """Return the ids of texts whose pieces and unknown parts are given."""
         rows, unknown_id = [], self._encoder.model.unknown_id
-        for pieces, unknown in self._encoder.encode_with_unknown(texts, prefixes):
+        for pieces, unknown in encoded:
             # The network may know what its SentencePiece model does not, such as pieces of the other side.
             named = (self._numbers.get(surface, UNK_ID) for surface in unknown)
             rows.append([next(named) if id == unknown_id else self._own[id] for id in pieces])

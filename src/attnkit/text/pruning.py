@@ -40,6 +40,7 @@ class PieceUse:
         model = self.vocabulary.model
         pieces = model.pieces
         fixed = {id for id, piece in enumerate(pieces) if piece.type not in (NORMAL, UNUSED)}
+        fixed.update(model.symbols.values())
         single = {id for id, piece in enumerate(pieces) if piece.type == NORMAL and len(piece.text) == 1}
         kept = fixed | single | self.pieces
         normal = [id for id, piece in enumerate(pieces) if piece.type == NORMAL]

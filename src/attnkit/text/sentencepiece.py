@@ -82,7 +82,11 @@ class SentencePiece:
         ``prefixes`` says of each text whether a space is put before it; None: of all.
         """
         prefixes = [True] * len(texts) if prefixes is None else prefixes
-        lines = [self._parts(self.normalize(*pair)) for pair in zip(texts, prefixes, strict=True)]
+        return self.encode_normalized([self.normalize(*pair) for pair in zip(texts, prefixes, strict=True)])
+
+    def encode_normalized(self, texts: Sequence[str]) -> list[tuple[list[int], list[str]]]:
+        """Return what ``encode_with_unknown`` does, for normalized texts."""
+        lines = list(map(self._parts, texts))
         plain = list(
             dict.fromkeys(part for line in lines for part in line if part not in self._fixed or not self._cuts)
         )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from attnkit.text.charsmap import Charsmap, read_charsmap
@@ -19,8 +20,11 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  #: types of 
 MAX_FILE_BYTES = 16 << 20  #: limit on a file; the one of NLLB-200, with 256,000 pieces, has 5 MB
 MAX_PIECE_BYTES = 1024  #: limit on a piece; the trainer makes pieces of at most 16 characters
 SPACE = "▁"  #: U+2581, a space inside a piece
+SYMBOL_SCORE = 100.0
+"""Score of a symbol of a unigram model: no path around it is better, since logarithms of probabilities are below 0."""
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5  # wire types
-_ALGORITHMS: dict[object, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
+Algorithm = Literal["unigram", "bpe"]
+_ALGORITHMS: dict[object, Algorithm] = {1: "unigram", 2: "bpe"}
 _OTHER_ALGORITHMS = {3: "word", 4: "char"}
 Value = int | bytes
 
@@ -39,7 +43,7 @@ class SentencePieceModel:
     """The parts of a SentencePiece file that decide how text is cut."""
 
     pieces: tuple[SentencePieceEntry, ...]  #: by id
-    algorithm: Literal["unigram", "bpe"]
+    algorithm: Algorithm
     byte_fallback: bool  #: whether unknown characters become the pieces of their bytes
     charsmap: Charsmap  #: text that normalization replaces
     add_dummy_prefix: bool  #: whether a space is put before the text
@@ -49,6 +53,25 @@ class SentencePieceModel:
     def unknown_id(self) -> int:
         """Id of the unknown piece."""
         return next(id for id, piece in enumerate(self.pieces) if piece.type == UNKNOWN)
+
+    @cached_property
+    def symbols(self) -> dict[str, int]:
+        """Ids of the pieces that are single tokens in any text: see ``symbol_entry``."""
+        scored = self.algorithm == "unigram"
+        return {
+            piece.text: id
+            for id, piece in enumerate(self.pieces)
+            if piece.type == USER_DEFINED or (scored and piece.type == NORMAL and piece.score > 0)
+        }
+
+
+def symbol_entry(text: str, algorithm: Algorithm) -> SentencePieceEntry:
+    """Return the piece of a symbol, which is a single token in any text.
+
+    BPE has user-defined pieces. In a unigram model, sentencepiece scores them by their length, so that a long one loses
+    to frequent pieces; and transformers puts a space behind them. A piece with a high score has neither fault.
+    """
+    return SentencePieceEntry(text, *((0.0, USER_DEFINED) if algorithm == "bpe" else (SYMBOL_SCORE, NORMAL)))
 
 
 def read_sentencepiece(raw: bytes) -> SentencePieceModel:
@@ -138,6 +161,19 @@ def with_pieces(raw: bytes, kept: Collection[int]) -> bytes:
             parts.append(raw[at:end])
         at, id = end, id + (number == 1)
     return b"".join(parts)
+
+
+def with_entries(raw: bytes, entries: Mapping[int, SentencePieceEntry]) -> bytes:
+    """Return a valid SentencePiece file with these pieces by id, not its own.
+
+    Those with new ids follow its pieces, in order.
+    """
+    parts: list[bytes] = []
+    at, id = 0, 0
+    for number, _, end in _spans(raw):
+        parts.append(_entries([entries[id]]) if number == 1 and id in entries else raw[at:end])
+        at, id = end, id + (number == 1)
+    return b"".join([*parts, _entries([entries[new] for new in sorted(entries) if new >= id])])
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, Value]]:

@@ -112,7 +112,7 @@ def split_punctuation(part: Sequence[Run]) -> list[Run]:
 
 def _stands_alone(tokenizer: Tokenizer, id: int) -> bool:
     """Return whether an id is a special token, a symbol or an unknown word."""
-    return id == UNK_ID or not tokenizer.bytes_of(id) or id in tokenizer.symbol_ids
+    return id == UNK_ID or not tokenizer.bytes_of(id) or tokenizer.is_symbol(id)
 
 
 def _is_punctuation(text: str) -> bool:

@@ -103,12 +103,17 @@ class Tokenizer:
 
     def token_id(self, text: str) -> int | None:
         """Return the id of a symbol, or None for any other text."""
-        return self._symbols.get((" " if self.config.kind == "word" else "") + text)
+        id = self._symbols.get((" " if self.config.kind == "word" else "") + text)
+        return self.pieces.symbol_ids.get(text) if id is None and self.pieces is not None else id
 
     @property
     def symbol_ids(self) -> range:
-        """Ids of the symbols."""
+        """Ids of the symbols of the configuration, which lacks those added to pieces."""
         return range(len(SPECIALS), len(SPECIALS) + len(self._symbols))
+
+    def is_symbol(self, id: int) -> bool:
+        """Return whether an id is a symbol, also one added to pieces."""
+        return id in self.symbol_ids or (self.pieces is not None and id in self.pieces.symbol_ids.values())
 
     @property
     def code_ids(self) -> list[int]:

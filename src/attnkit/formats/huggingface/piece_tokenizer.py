@@ -1,10 +1,12 @@
 """Tokenizer files of M2M100, NLLB-200 and mBART-50, from a vocabulary of pieces."""
 
 import base64
+import re
 from typing import Any
 
 from attnkit.text.piece_vocabulary import PieceVocabulary
 from attnkit.text.sentencepiece import bpe_merges
+from attnkit.text.sentencepiece_file import NORMAL
 
 Tree = dict[str, Any]
 MASK = "<mask>"
@@ -25,8 +27,24 @@ def added_tokens(pieces: PieceVocabulary) -> list[Tree]:
     return [{"id": id, "content": name, **flags, "lstrip": name == MASK} for id, name in numbered]
 
 
+def added_symbols(pieces: PieceVocabulary) -> list[str]:
+    """Return the symbols that a run has added to the pieces, by id."""
+    known = (name for name in pieces.model.symbols if name in pieces.vocabulary)
+    return sorted(known, key=pieces.vocabulary.__getitem__)
+
+
+def pieces_cut_again(pieces: PieceVocabulary) -> list[str]:
+    """Return the pieces that BPE cuts if they are a word of their own."""
+    texts = [piece.text for piece in pieces.model.pieces if piece.type == NORMAL]
+    return [text for text, ids in zip(texts, pieces.encode_normalized(texts), strict=True) if len(ids) > 1]
+
+
 def tokenizer_tree(pieces: PieceVocabulary, code: str) -> Tree:
-    """Return ``tokenizer.json`` of NLLB-200; ``code`` is put before texts, EOS behind."""
+    """Return ``tokenizer.json`` of NLLB-200; ``code`` is put before texts, EOS behind.
+
+    With added symbols, text is split at them, and a part of a word that is an entry is not merged: the symbols have no
+    merges. NllbTokenizer of transformers ignores both, and would put a space behind each symbol.
+    """
     model, names = pieces.model, piece_names(pieces)
     eos = str(pieces.roles["eos"])
     merges = [pair for pair in bpe_merges(model) if {*pair, "".join(pair)} <= names.keys()]
@@ -34,7 +52,12 @@ def tokenizer_tree(pieces: PieceVocabulary, code: str) -> Tree:
     if model.charsmap.raw:
         charsmap = base64.b64encode(model.charsmap.raw).decode()
         normalizers.insert(0, {"type": "Precompiled", "precompiled_charsmap": charsmap})
-    spaces = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    spaces: Tree = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    splitter, symbols = spaces, sorted(added_symbols(pieces), key=len, reverse=True)
+    if symbols:
+        pattern = {"Regex": "|".join(map(re.escape, symbols))}
+        at_symbols = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+        splitter = {"type": "Sequence", "pretokenizers": [spaces, at_symbols]}
     parts = [{"SpecialToken": {"id": code, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     end = {"SpecialToken": {"id": eos, "type_id": 0}}
     return {
@@ -43,7 +66,7 @@ def tokenizer_tree(pieces: PieceVocabulary, code: str) -> Tree:
         "padding": None,
         "added_tokens": added_tokens(pieces),
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": spaces,
+        "pre_tokenizer": splitter,
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [*parts, end],
@@ -61,7 +84,7 @@ def tokenizer_tree(pieces: PieceVocabulary, code: str) -> Tree:
             "end_of_word_suffix": None,
             "fuse_unk": True,
             "byte_fallback": False,
-            "ignore_merges": False,
+            "ignore_merges": bool(symbols),
             "vocab": names,
             "merges": [list(pair) for pair in merges],
         },

@@ -15,6 +15,7 @@ from attnkit.models.limits import check_length
 from attnkit.models.lora import LoraConfig, check_adapter
 from attnkit.models.parts import PartName
 from attnkit.text.config import MAX_ENTRIES, check_symbols
+from attnkit.text.tags import find_code
 
 MIN_CONFIDENCE_LINES = 200  #: validation lines below which no confidence is learned
 
@@ -33,7 +34,7 @@ class ExtensionConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Additions to the vocabulary of ``--init-from``."""
 
     symbols: tuple[str, ...] = ()
-    """Symbols to add, e.g. tags: each is always a single token."""
+    """Symbols to add, e.g. tags: each is always a single token, also in the vocabulary of an imported translator."""
     files: tuple[str, ...] = ()
     """Text files for whose frequent words or subwords entries are added, e.g. of a new language."""
     entries: int = Field(default=1000, ge=1, le=MAX_ENTRIES)
@@ -115,8 +116,9 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         pair = self.data.training_pairs[0]
         if not pair.direction:
             return ()
-        is_coded = self.vocabulary.kind == "sentencepiece"  # of an imported model, which reads both languages
-        source = ("--src-lang", pair.source_language) if is_coded else ()
+        # An imported model of many languages reads a code of each, and others a tag of the target language.
+        codes = self.vocabulary.symbols if self.vocabulary.kind == "sentencepiece" else ()
+        source = ("--src-lang", pair.source_language) if find_code(codes, pair.source_language) is not None else ()
         return (*source, "--tgt-lang", pair.target_language)
 
     @property

@@ -30,7 +30,10 @@ def init_extended(model: TranslationModel, source: Checkpoint, vocabularies: Voc
     }
     for name, tensor in tensors_of(model).items():
         if name in origins:
-            rows = [weights[name][ids].mean(0) for ids in origins[name]]  # (D,) each, or () of the bias
-            tensor.copy_(torch.stack(rows))
+            # Most rows are those of one entry, and an imported model has 256,000 of them.
+            tensor.copy_(weights[name][[ids[0] for ids in origins[name]]])  # (V, D), or (V,) of the bias
+            for row, ids in enumerate(origins[name]):
+                if len(ids) > 1:
+                    tensor[row] = weights[name][ids].mean(0)
         else:
             tensor.copy_(weights[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -212,12 +213,11 @@ def _extended(config: TranslationConfig, source: Checkpoint, given: Vocabularies
         return given
     if is_bert(source):
         raise UsageError("the vocabulary of BERT cannot be extended", where="extension", help="remove extension")
-    from attnkit.text.extension import extend_vocabulary  # imported here: few runs extend any
+    from attnkit.text.extension import extend_vocabularies  # imported here: few runs extend any
     from attnkit.text.lines import read_lines
 
-    def extended(tokenizer: Tokenizer) -> Tokenizer:
-        lines = chain.from_iterable(read_lines(Path(name)) for name in extension.files)
-        return extend_vocabulary(tokenizer, extension.symbols, lines if extension.files else None, extension.entries)
+    def read() -> Iterator[str]:
+        return chain.from_iterable(read_lines(Path(name)) for name in extension.files)
 
-    src = extended(given.src)
-    return Vocabularies(src, src if given.tgt is given.src else extended(given.tgt))
+    lines = read if extension.files else None
+    return Vocabularies(*extend_vocabularies(*given, extension.symbols, lines, extension.entries))
