@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from attnkit.compiled.memory import Memory
 from attnkit.compiled.packed_layers import PackedLayers
 from attnkit.kernels.native import Library, Loops, PreparedArgument, load_loops
-from attnkit.runtime.scheduling import schedule_answering
 
 Job = Callable[[int], None]  #: takes the number of its thread
 
@@ -87,6 +86,8 @@ class Watch:
                 self._looks.remove(look)
 
     def _serve(self) -> None:
+        from attnkit.runtime.scheduling import schedule_answering
+
         schedule_answering()
         while True:
             time.sleep(self.SECONDS)
