@@ -115,8 +115,8 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         pair = self.data.training_pairs[0]
         if not pair.direction:
             return ()
-        is_coded = self.vocabulary.kind == "sentencepiece"  # of an imported model, which reads both languages
-        source = ("--src-lang", pair.source_language) if is_coded else ()
+        # An imported model of many languages reads a code of each, others a tag of the target language.
+        source = ("--src-lang", pair.source_language) if self.vocabulary.language_codes else ()
         return (*source, "--tgt-lang", pair.target_language)
 
     @property
