@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from attnkit.text.lines import is_blank
-from attnkit.text.sentences import SentenceSplitter, SourceStatistics, split_text
+from attnkit.text.sentences import SentenceSplitter, SourceStatistics, split_line
 from attnkit.text.tokenizer import Tokenizer
 
 SplitPolicy = Literal["auto", "sentences", "lines"]
@@ -41,20 +41,31 @@ class Segmenter:
     def split(self, line: str, ids: list[int], number: int = 1) -> list[TextSegment]:
         """Return the segments of a line, none if it is blank.
 
-        ``ids`` are the tokens of the whole line, ``number`` is its number, from 1.
+        ``ids`` are the tokens of the whole line, ``number`` is its number, from 1. A language code of an imported model
+        at the start of the line is that of all segments.
         """
         if is_blank(line):
             return []
-        sentences = self._find_sentences(line, len(ids), number)
+        sentences, code = self._find_sentences(line, len(ids), number), self._leading_code(line)
         if len(sentences) == 1:
-            return self._within_length(line, ids, "")
-        encoded = self.tokenizer.encode([text for text, _ in sentences])
+            return self._within_length(line, ids, "", code)
+        encoded = self._encode([text for text, _ in sentences], code)
         befores = ["", *(gap for _, gap in sentences)]
         return [
             segment
             for (text, _), own, before in zip(sentences, encoded, befores, strict=False)
-            for segment in self._within_length(text, own, before)
+            for segment in self._within_length(text, own, before, code)
         ]
+
+    def _leading_code(self, text: str) -> str:
+        """Return the language code that a text starts with, as it is written; empty for none."""
+        return "" if self.tokenizer.pieces is None else self.tokenizer.pieces.leading_code(text)
+
+    def _encode(self, texts: Sequence[str], code: str) -> list[list[int]]:
+        """Return the ids of segments, with the code of their line unless they have their own."""
+        if not code:
+            return self.tokenizer.encode(texts)
+        return self.tokenizer.encode([text if self._leading_code(text) else code + text for text in texts])
 
     def sentences(self, lines: Sequence[str], first: int = 1) -> Iterator[list[tuple[str, str]]]:
         """Yield the sentences of each line, with the white space after each.
@@ -79,11 +90,11 @@ class Segmenter:
             self._has_told = True
         return found
 
-    def _within_length(self, text: str, ids: list[int], before: str) -> list[TextSegment]:
+    def _within_length(self, text: str, ids: list[int], before: str, code: str) -> list[TextSegment]:
         if len(ids) <= self.max_length:
             return [TextSegment(ids, before, text)]
-        texts = split_text(text, self.max_length, self.tokenizer)
-        encoded = self.tokenizer.encode(texts)
+        texts = split_line(text, self.max_length, lambda part: len(self._encode([part], code)[0]))
+        encoded = self._encode(texts, code)
         return [TextSegment(own, None if k else before, texts[k]) for k, own in enumerate(encoded)]
 
 
