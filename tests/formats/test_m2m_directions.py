@@ -28,6 +28,8 @@ from attnkit.tasks.translation.directions import LanguagePair
 from attnkit.tasks.translation.engines import Engine
 from attnkit.tasks.translation.loading import load_run, open_run
 from attnkit.tasks.translation.pair_scorer import open_pair_scorer
+from attnkit.tasks.translation.score import score_pairs
+from attnkit.tasks.translation.segmenting import Segmenter
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 from attnkit.text.tags import find_code
 from attnkit.text.tokenizer import Tokenizer
@@ -179,6 +181,22 @@ def test_a_code_at_the_start_of_a_line_is_that_of_all_its_parts(imported: Import
             coded = found(begin + line)
             assert {code for code, _ in coded} == {other}
             assert [token for _, tokens in coded for token in tokens] == [token for _, row in plain for token in row]
+
+
+def test_pairs_of_a_line_with_a_code_are_scored_with_it(imported: Imported) -> None:
+    run, parts = load_run(imported.run, device="cpu"), ["Ba be.", "Bo bi.", "Du ba."]
+    segmenter = Segmenter(run.src_tokenizer, 100, None, "sentences")
+    code = find_code(run.src_tokenizer.language_codes, str(imported.other.src))
+
+    def score(*pairs: tuple[str, str]) -> float:
+        """Return the log-probability of all pairs together."""
+        found = score_pairs(run, run.model, run.device, pairs, segmenter=segmenter)
+        return sum(one.log_prob for one in found)
+
+    expected = score(*[(f"{code} {src}", tgt) for src, tgt in zip(parts, parts[::-1], strict=True)])
+    line, target = " ".join(parts), " ".join(parts[::-1])
+    assert score((f"{code} {line}", target)) == pytest.approx(expected)
+    assert score((line, target)) != pytest.approx(expected)
 
 
 def test_a_code_of_a_marian_is_that_of_all_parts(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Segmenter:
         sentences, code = self._find_sentences(line, len(ids), number), self._leading_code(line)
         if len(sentences) == 1:
             return self._within_length(line, ids, "", code)
-        encoded = self._encode([text for text, _ in sentences], code)
+        encoded = self.tokenizer.encode(self._with_code(code, [text for text, _ in sentences]))
         befores = ["", *(gap for _, gap in sentences)]
         return [
             segment
@@ -61,11 +61,13 @@ class Segmenter:
         """Return the language code that a text starts with, as it is written; empty for none."""
         return "" if self.tokenizer.pieces is None else self.tokenizer.pieces.leading_code(text)
 
-    def _encode(self, texts: Sequence[str], code: str) -> list[list[int]]:
-        """Return the ids of segments, with the code of their line unless they have their own."""
-        if not code:
-            return self.tokenizer.encode(texts)
-        return self.tokenizer.encode([text if self._leading_code(text) else code + text for text in texts])
+    def carry_code(self, line: str, parts: Sequence[str]) -> list[str]:
+        """Return the parts of a line, each after the language code that the line starts with, if any."""
+        return self._with_code(self._leading_code(line), parts)
+
+    def _with_code(self, code: str, parts: Sequence[str]) -> list[str]:
+        """Return parts after a code, unless it is empty or they have their own."""
+        return [part if not code or self._leading_code(part) else code + part for part in parts]
 
     def sentences(self, lines: Sequence[str], first: int = 1) -> Iterator[list[tuple[str, str]]]:
         """Yield the sentences of each line, with the white space after each.
@@ -93,8 +95,9 @@ class Segmenter:
     def _within_length(self, text: str, ids: list[int], before: str, code: str) -> list[TextSegment]:
         if len(ids) <= self.max_length:
             return [TextSegment(ids, before, text)]
-        texts = split_line(text, self.max_length, lambda part: len(self._encode([part], code)[0]))
-        encoded = self._encode(texts, code)
+        encode = self.tokenizer.encode
+        texts = split_line(text, self.max_length, lambda part: len(encode(self._with_code(code, [part]))[0]))
+        encoded = encode(self._with_code(code, texts))
         return [TextSegment(own, None if k else before, texts[k]) for k, own in enumerate(encoded)]
 
 
