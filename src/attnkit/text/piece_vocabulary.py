@@ -159,7 +159,7 @@ class PieceVocabulary:
         return [*parts, (rest, None)] if rest else parts
 
     def leading_code(self, text: str) -> str:
-        """Return the language code that a text starts with, with spaces around it; empty for none."""
+        """Return the language code at the start of a text, with spaces; empty for none."""
         if self.codes == "marked":
             # As in transformers, any text between these marks is a code.
             return text[: end + 2] if text.startswith(">>") and (end := text.find("<<")) >= 0 else ""

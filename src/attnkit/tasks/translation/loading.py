@@ -102,7 +102,7 @@ class OpenedRun:
     def vocabularies(self) -> tuple[str, str]:
         """Vocabulary fingerprints, which must agree across the runs of an ensemble.
 
-        Language codes are no part of them: an ensemble translates in one direction.
+        They leave out the language codes, as an ensemble translates in one direction.
         """
         src, tgt = (
             side.with_code(side.language_codes[0]) if side.language_codes else side

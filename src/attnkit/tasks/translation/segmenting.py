@@ -58,11 +58,11 @@ class Segmenter:
         ]
 
     def _leading_code(self, text: str) -> str:
-        """Return the language code that a text starts with, as it is written; empty for none."""
+        """Return the language code at the start of a text, as written; empty for none."""
         return "" if self.tokenizer.pieces is None else self.tokenizer.pieces.leading_code(text)
 
     def carry_code(self, line: str, parts: Sequence[str]) -> list[str]:
-        """Return the parts of a line, each after the language code that the line starts with, if any."""
+        """Return the parts of a line, each after the language code of the line, if any."""
         return self._with_code(self._leading_code(line), parts)
 
     def _with_code(self, code: str, parts: Sequence[str]) -> list[str]:

@@ -234,7 +234,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
 
 
 def check_directions(checkpoint: Checkpoint, config: TranslationConfig) -> None:
-    """Raise ``UsageError`` if weights of named directions would be trained without a name."""
+    """Raise ``UsageError`` if weights of named directions are trained without names."""
     data = read_tree(checkpoint).get("data")
     known = data.get("directions") if isinstance(data, dict) else None
     if known and config.data.directions is None:
