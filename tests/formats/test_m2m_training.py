@@ -285,6 +285,7 @@ def test_the_command_trains_pairs_of_the_codes(imported: Imported, call: Any, tm
         ],
     }  # fmt: skip
     for option, wrong in checked.items():
-        code, _, err = call("train", *wrong, "-o", tmp_path / "x", *options)
-        assert code == 2 and f"error: the model has no language 'xx'\n  at {option}\nhelp: choose one of " in err
+        for mode in ([], ["--dry-run"]):
+            code, _, err = call("train", *wrong, "-o", tmp_path / "x", *options, *mode)
+            assert code == 2 and f"error: the model has no language 'xx'\n  at {option}\nhelp: choose one of " in err
     assert not list(tmp_path.glob("x/checkpoints/*"))

@@ -176,17 +176,15 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def corpus_size(self, config: TranslationConfig, init_from: Path | None = None) -> CorpusSize:
         from attnkit.engine.dry_run import SAMPLE
 
+        checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+        if checkpoint is not None:
+            self.check_compatible(checkpoint, config)
         if config.data.bidirectional:
             check_both_ways(config.data)
         files = [(Path(pair.src), Path(pair.tgt)) for pair in config.data.training_pairs]
         # Reading raises DataError for a file that is not UTF-8 text.
         samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]
         counts = [count_lines(src) for src, _ in files]
-        checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
-        if checkpoint is not None and is_bert(checkpoint):
-            from attnkit.tasks.translation.bert_encoder import check_encoder_fits
-
-            check_encoder_fits(checkpoint, config)
 
         def sample_lines(*sides: int) -> Iterator[str]:
             return (pair[side] for sample in samples for pair in sample for side in sides)
