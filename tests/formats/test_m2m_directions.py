@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,18 @@ import attnkit
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.errors import UsageError
 from attnkit.protocols import EOS_ID, PAD_ID
+from attnkit.serving.calls import translate_documents
 from attnkit.serving.limits import Limits
-from attnkit.serving.models import Models, choose_languages
+from attnkit.serving.models import Models
+from attnkit.serving.specs import choose_languages, split_spec
 from attnkit.tasks.translation.directions import LanguagePair
 from attnkit.tasks.translation.engines import Engine
 from attnkit.tasks.translation.loading import load_run, open_run
 from attnkit.tasks.translation.pair_scorer import open_pair_scorer
+from attnkit.tasks.translation.score import score_pairs
+from attnkit.tasks.translation.segmenting import Segmenter
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
+from attnkit.text.tags import find_code
 from attnkit.text.tokenizer import Tokenizer
 
 SETTINGS: dict[str, Any] = {"max_length": 20, "length_penalty": 1.0, "beam_size": 4}
@@ -151,6 +157,86 @@ def test_parts_of_a_long_line_have_their_codes(imported: Imported) -> None:
     assert found[0] == found[1]
 
 
+def test_a_code_at_the_start_of_a_line_is_that_of_all_its_parts(imported: Imported) -> None:
+    translator = load_translator([imported.run])
+    translator.segmenter.policy = "sentences"
+    pieces = translator.src_tokenizer.pieces
+    assert pieces is not None
+    codes = [find_code(pieces.language_codes, str(language)) for language in (imported.usual.src, imported.other.src)]
+    usual, other = (pieces.vocabulary[str(code)] for code in codes)
+    long = " ".join(one.strip(".!") for one in sentences()[:60])
+
+    def found(line: str) -> list[tuple[int, list[str]]]:
+        """Return code and further tokens of each part."""
+        (parts,) = translator.segment([line], None, 0)
+        ids = [(pieces.order[part.ids[0]], translator.src_tokenizer.tokens(part.ids[1:])) for part in parts]
+        assert all(len(part.ids) <= translator.segmenter.max_length for part in parts)
+        return ids
+
+    assert len(found(long)) > 2
+    for line in (long, "Ba be. Bo bi. Du ba."):
+        plain = found(line)
+        assert len(plain) > 2 and {code for code, _ in plain} == {usual}
+        for begin in (f"{codes[1]} ", f"  {codes[1]} "):
+            coded = found(begin + line)
+            assert {code for code, _ in coded} == {other}
+            assert [token for _, tokens in coded for token in tokens] == [token for _, row in plain for token in row]
+
+
+def test_pairs_of_a_line_with_a_code_are_scored_with_it(imported: Imported) -> None:
+    run, parts = load_run(imported.run, device="cpu"), ["Ba be.", "Bo bi.", "Du ba."]
+    segmenter = Segmenter(run.src_tokenizer, 100, None, "sentences")
+    code = find_code(run.src_tokenizer.language_codes, str(imported.other.src))
+
+    def score(*pairs: tuple[str, str]) -> float:
+        """Return the log-probability of all pairs together."""
+        found = score_pairs(run, run.model, run.device, pairs, segmenter=segmenter)
+        return sum(one.log_prob for one in found)
+
+    expected = score(*[(f"{code} {src}", tgt) for src, tgt in zip(parts, parts[::-1], strict=True)])
+    line, target = " ".join(parts), " ".join(parts[::-1])
+    assert score((f"{code} {line}", target)) == pytest.approx(expected)
+    assert score((line, target)) != pytest.approx(expected)
+
+
+def test_a_code_of_a_marian_is_that_of_all_parts(tmp_path: Path) -> None:
+    marian_folder(tmp_path / "hub")
+    translator = load_translator([import_huggingface(tmp_path / "hub", tmp_path / "run").path])
+    translator.segmenter.policy = "sentences"
+    code = translator.src_tokenizer.token_id(">>fr<<")
+    long = " ".join(one.strip(".!") for one in sentences()[:300])
+    for line in (f">>fr<< {long}", ">>fr<<Ba be. Bo bi."):
+        (parts,) = translator.segment([line], None, 0)
+        assert len(parts) > 1 and {part.ids[0] for part in parts} == {code}
+        assert all(len(part.ids) <= translator.segmenter.max_length for part in parts)
+
+
+def test_pages_name_the_language_of_the_code(imported: Imported, call: Call, tmp_path: Path) -> None:
+    page = '<html lang="xx"><p lang="xx">ba be</p></html>'
+    usual, other = (str(pair.tgt).replace("_", "-") for pair in (imported.usual, imported.other))
+    translator = attnkit.Translator.load(imported.run, device="cpu", threads=1)
+    for chosen, named in ((None, usual), (imported.other.tgt, other)):
+        found = translator.translate_document(page, "html", tgt_lang=chosen).text
+        assert found.startswith(f'<html lang="{named}"><p lang="{named}">')
+    path = write_lines(tmp_path / "page.html", [page])
+    (code,) = {find_code(translator.src_tokenizer.language_codes, str(imported.other.tgt))}
+    for options, named in (([], usual), (["--tgt-lang", code], other)):
+        status, out, err = call("translate", imported.run, "-i", path, "--format", "html", *options)
+        assert status == 0, err
+        assert out.startswith(f'<html lang="{named}"><p lang="{named}">')
+
+
+def test_imports_for_other_directions_translate_together(imported: Imported) -> None:
+    lines, options = sentences()[:20], {"device": "cpu", "threads": 1, "engine": "torch"}
+    (src, tgt), usual = imported.other, attnkit.Translator.load(imported.run, **options)
+    both = attnkit.Translator.load(imported.run, imported.run_of_other, **options)
+    # Both runs have the same weights.
+    assert both.translate_texts(lines) == usual.translate_texts(lines)
+    texts = [one.text for one in both.translate(lines, src_lang=src, tgt_lang=tgt)]
+    assert texts == [one.text for one in usual.translate(lines, src_lang=src, tgt_lang=tgt)]
+    assert texts != [one.text for one in usual.translate(lines)]
+
+
 def test_attention_is_that_of_the_direction(imported: Imported) -> None:
     lines, (src, tgt) = sentences()[:2], imported.other
     found = attnkit.attend(imported.run, lines, src_lang=src, tgt_lang=tgt, device="cpu")
@@ -256,12 +342,17 @@ def test_a_filter_scores_pairs_of_the_direction(imported: Imported) -> None:
 def test_a_service_takes_codes_as_directions(imported: Imported) -> None:
     config = open_run(imported.run).config
     src, tgt = map(str, imported.other)
-    assert choose_languages(config, src, tgt) == {"src_lang": src, "tgt_lang": tgt}
-    assert choose_languages(config, "xx", "yy") == {}, "names that are only those of requests"
-    assert choose_languages(config, src, "yy")["tgt_lang"] == "yy", "refused when it is loaded"
+    assert config.vocabulary.language_codes == open_run(imported.run).src_tokenizer.language_codes
+    assert choose_languages(config, split_spec(f"{src}:{tgt}=run")) == {"src_lang": src, "tgt_lang": tgt}
+    assert choose_languages(config, split_spec("xx:yy=run")) == {}, "names that are only those of requests"
+    assert choose_languages(config, split_spec(f"{src}:yy=run"))["tgt_lang"] == "yy", "refused when it is loaded"
     specs = [f"{src}:{tgt}={imported.run}", f"xx:yy={imported.run}"]
     models = Models(specs, Limits(), device="cpu", precision="float32", threads=1)
-    found = [models.translator(*pair).model.translate_texts(sentences()[:9]) for pair in ((src, tgt), ("xx", "yy"))]
+    pairs, page = ((src, tgt), ("xx", "yy")), '<html lang="en">ba be</html>'
+    found = [models.translator(*pair).model.translate_texts(sentences()[:9]) for pair in pairs]
+    for pair in pairs:
+        (answer,) = asyncio.run(translate_documents(models.translator(*pair), [page]))
+        assert answer.startswith(f'<html lang="{pair[1].replace("_", "-")}">'), "the name in requests"
     models.close(1.0)
     of_runs = [attnkit.Translator.load(run, device="cpu") for run in (imported.run_of_other, imported.run)]
     assert found == [one.translate_texts(sentences()[:9]) for one in of_runs]
@@ -287,6 +378,10 @@ def test_unknown_languages_are_refused_with_similar_ones(imported: Imported, cal
 def test_other_runs_have_no_source_language(tmp_path: Path, call: Call) -> None:
     marian_folder(tmp_path / "hub")
     run = import_huggingface(tmp_path / "hub", tmp_path / "run").path
+    config = open_run(run).config
+    assert config.vocabulary.symbols and not config.vocabulary.language_codes
+    data = config.data.model_copy(update={"directions": ("en:de",)})
+    assert config.model_copy(update={"data": data}).language_options == ("--tgt-lang", "de")
     with pytest.raises(UsageError, match="no source languages to choose from") as caught:
         attnkit.load(run, device="cpu", src_lang="en")
     assert caught.value.where == "--src-lang"

@@ -15,13 +15,18 @@ pytest.importorskip("sentencepiece")
 import sacrebleu
 import safetensors.torch
 import torch
+from readme_example import readme_functions
 from translators import m2m_folder, mbart_folder, nllb_folder, sentences
 
 import attnkit
+from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.engine.resolve import inherited, resolve
 from attnkit.errors import UsageError
+from attnkit.serving.limits import Limits
+from attnkit.serving.models import Models
+from attnkit.serving.specs import parse_spec
 from attnkit.tasks.translation.data import open_prepared
 from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.task import TASK, TrainRequest, train
@@ -84,18 +89,36 @@ def several(imported: Imported) -> Path:
     return imported.train("several", [(first, third), (third, second)], imported.run, named=True)
 
 
+@pytest.fixture(scope="module")
+def named(imported: Imported) -> Path:
+    """A run of one direction, which is not that of the import."""
+    _, second, third = imported.languages
+    return imported.train("named", [(third, second)], imported.run, named=True)
+
+
+@pytest.fixture(scope="module")
+def own(imported: Imported) -> Path:
+    """A run of the same text as ``named``, from an import for its direction."""
+    _, second, third = imported.languages
+    return imported.train("own", [(third, second)], imported.import_for(third, second), named=False)
+
+
+@pytest.fixture(scope="module")
+def unnamed(imported: Imported) -> Path:
+    """A run of the same text as ``named`` in the usual direction of the import."""
+    _, second, third = imported.languages
+    return imported.train("unnamed", [(third, second)], imported.run, named=False)
+
+
 def weights_of(run: Path) -> dict[str, torch.Tensor]:
     (file,) = run.glob("checkpoints/step-3/model.safetensors")
     return safetensors.torch.load_file(file)
 
 
-def test_a_named_direction_trains_what_a_run_imported_for_it_does(imported: Imported) -> None:
-    _, second, third = imported.languages
-    named = imported.train("named", [(third, second)], imported.run, named=True)
-    own = imported.train("own", [(third, second)], imported.import_for(third, second), named=False)
+def test_a_named_direction_trains_what_a_run_imported_for_it_does(named: Path, own: Path, unnamed: Path) -> None:
     found, expected = weights_of(named), weights_of(own)
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
-    other = weights_of(imported.train("other", [(third, second)], imported.run, named=False))
+    other = weights_of(unnamed)
     assert any(not torch.equal(found[name], other[name]) for name in found), "the usual codes train other weights"
     rows = [json.loads((run / "metrics.jsonl").read_text().split("\n")[-2]) for run in (named, own)]
     assert rows[0]["loss"] == rows[1]["loss"] and rows[0]["bleu"] == rows[1]["bleu"]
@@ -152,7 +175,7 @@ def test_a_run_of_several_directions_needs_a_choice(imported: Imported, several:
         [one.text for one in translator.translate(sentences()[:20], src_lang=src, tgt_lang=tgt)]
         for src, tgt in ((first, third), (third, second), (second, first))  # the last was not trained
     ]
-    assert texts[0] != texts[1] != texts[2]
+    assert texts[0] != texts[1] and texts[1] != texts[2] and texts[0] != texts[2]
     card = (several / "README.md").read_text()
     assert f"--src-lang {first} --tgt-lang {third}" in card
 
@@ -174,6 +197,72 @@ def test_it_goes_back_to_transformers_with_its_tokenizer(imported: Imported, sev
     assert texts[0] == texts[1]
 
 
+def test_exports_are_in_the_trained_direction(
+    imported: Imported, named: Path, own: Path, several: Path, tmp_path: Path
+) -> None:
+    found, expected = (export_huggingface(run, tmp_path / run.name).path for run in (named, own))
+    assert {path.name for path in found.iterdir()} == {path.name for path in expected.iterdir()}
+    for path in expected.iterdir():
+        assert (found / path.name).read_bytes() == path.read_bytes(), path.name
+    back, (first, _, third) = export_huggingface(several, tmp_path / "several").path, imported.languages
+    settings = json.loads((back / "tokenizer_config.json").read_text())
+    assert (settings["src_lang"], settings["tgt_lang"]) == (first, third), "the first of several"
+    assert f'src_lang="{first}", tgt_lang="{third}"' in (back / "README.md").read_text()
+
+
+def test_an_export_to_ctranslate2_is_in_the_trained_direction(named: Path, own: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    readmes = [(export_ctranslate2(run, tmp_path / run.name).path / "README.md").read_text() for run in (named, own)]
+    assert readmes[0] == readmes[1] and 'target_prefix=[["' in readmes[0]
+
+
+def test_transformers_translates_as_the_adapted_run(named: Path, tmp_path: Path) -> None:
+    back = export_huggingface(named, tmp_path / "back").path
+    found, lines = readme_functions(back), sentences()[:40]
+    inputs = found["tokenizer"](lines, return_tensors="pt", padding=True)
+    options = {"num_beams": 4, "early_stopping": True, "max_length": 21, "forced_bos_token_id": found["first"]}
+    ids = found["model"].generate(**inputs, **options)
+    texts = found["tokenizer"].batch_decode(ids, skip_special_tokens=True)
+    translator = attnkit.Translator.load(named, device="cpu", threads=1)
+    search: dict[str, Any] = {"beam_size": 4, "min_length": 0, "max_length": 20, "length_penalty": 1.0}
+    assert [text for (text,) in translator.translate_texts(lines, **search)] == texts
+
+
+def test_a_service_translates_as_the_run(imported: Imported, named: Path, unnamed: Path, several: Path) -> None:
+    (first, second, third), lines = imported.languages, sentences()[:9]
+    assert parse_spec(str(named)).languages == (third, second)
+    assert parse_spec(str(several)).languages == (first, third)
+    # Each with the run that is loaded, and its languages.
+    specs: dict[str, tuple[Path, dict[str, str]]] = {
+        str(named): (named, {}),
+        f"xx:yy={named}": (named, {}),
+        f"{first}:{second}={named}": (named, {"src_lang": first, "tgt_lang": second}),
+        str(unnamed): (unnamed, {}),
+        str(several): (several, {"src_lang": first, "tgt_lang": third}),
+        f"{third}:{second}={several}": (several, {"src_lang": third, "tgt_lang": second}),
+    }
+    for spec, (run, languages) in specs.items():
+        models = Models([spec], Limits(), device="cpu", precision="float32", threads=1)
+        (served,) = models.translators()
+        expected = attnkit.Translator.load(run, device="cpu", threads=1, **languages)
+        assert served.model.translate_texts(lines) == expected.translate_texts(lines), spec
+        models.close(1.0)
+    with pytest.raises(UsageError, match="the model has no language 'xx'"):
+        Models([f"xx:yy={several}"], Limits(), device="cpu", precision="float32", threads=1)
+
+
+def test_a_run_of_named_directions_needs_a_name_to_go_on(
+    imported: Imported, named: Path, call: Any, tmp_path: Path
+) -> None:
+    _, second, third = imported.languages
+    options = ["--init-from", named, *(text for one in SETS for text in ("--set", one))]
+    files = ["--src", imported.files[third], "--tgt", imported.files[second]]
+    code, _, err = call("train", *files, "-o", tmp_path / "x", *options)
+    assert code == 2
+    what = "error: the run to initialize from was trained in named directions\n  at --pair (data.directions)\n"
+    assert f"{what}help: name the direction: --pair {third}:{second} SRC TGT\n" in err
+
+
 def test_the_command_trains_pairs_of_the_codes(imported: Imported, call: Any, tmp_path: Path) -> None:
     first, second, third = imported.languages
     a, b, c = imported.files.values()
@@ -186,6 +275,17 @@ def test_the_command_trains_pairs_of_the_codes(imported: Imported, call: Any, tm
     assert code == 2 and f"no source language is chosen; this run has {first}, {third}" in err
     code, out, err = call("translate", tmp_path / "run", "-i", a, "--src-lang", first)
     assert code == 0 and out.count("\n") == 60, "the only target language needs no choice"
-    code, _, err = call("train", "--pair", f"{first}:xx", a, b, "-o", tmp_path / "x", *options)
-    assert code == 2 and "error: the model has no language 'xx'\n  at data.directions\nhelp: choose one of " in err
+    # Before the text is read, which these files would not pass.
+    shifted = tmp_path / "shifted"
+    shifted.write_text("ba be\n")
+    checked = {
+        "--pair (data.directions)": ["--pair", f"{first}:xx", a, shifted],
+        "--valid-pair (data.valid_directions)": [
+            "--pair", f"{first}:{second}", a, shifted, "--valid-pair", f"xx:{second}", c, b,
+        ],
+    }  # fmt: skip
+    for option, wrong in checked.items():
+        for mode in ([], ["--dry-run"]):
+            code, _, err = call("train", *wrong, "-o", tmp_path / "x", *options, *mode)
+            assert code == 2 and f"error: the model has no language 'xx'\n  at {option}\nhelp: choose one of " in err
     assert not list(tmp_path.glob("x/checkpoints/*"))

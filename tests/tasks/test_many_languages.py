@@ -259,7 +259,7 @@ def test_weights_that_know_tags_are_not_trained_without(both: Path, workshop: An
             )
         }
     )
-    with pytest.raises(UsageError, match="has several directions"):
+    with pytest.raises(UsageError, match="was trained in named directions"):
         workshop.train(plain, tmp_path / "plain", init_from=both)
     one = config.model_copy(update={"data": config.data.model_copy(update={"bidirectional": False})})
     workshop.train(one, tmp_path / "one", init_from=both)

@@ -41,7 +41,8 @@ def command(
     tagging or question answering are imported too, for predict.
 
     --prune-vocab leaves out what the given texts do not use, e.g. of an NLLB-200 for one pair of languages. These texts
-    are cut as before; give text of both languages, as similar as you have to what is to be translated.
+    are cut as before; give text of both languages, as similar as you have to what is to be translated. The run then
+    serves the languages of these texts only.
 
     M2M100, NLLB-200 and mBART-50 translate from --src-lang into --tgt-lang, unless "attnkit translate" names others of
     their languages.
@@ -55,9 +56,10 @@ def command(
       attnkit pretrain-mlm more.txt -o own --init-from bert
       attnkit import peft lora-peft --base run -o own
       attnkit import huggingface opus-mt-en-de -o en-de
+      attnkit import huggingface nllb -o nllb --src-lang eng_Latn --tgt-lang deu_Latn
+      attnkit translate nllb -i test.fr --src-lang fra_Latn
       attnkit import huggingface nllb -o nllb-en-de --src-lang eng_Latn \\
         --tgt-lang deu_Latn --prune-vocab train.en --prune-vocab train.de
-      attnkit translate nllb-en-de -i test.fr --src-lang fra_Latn
     """
     from attnkit.errors import UsageError
 

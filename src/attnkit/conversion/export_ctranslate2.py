@@ -16,6 +16,7 @@ from attnkit.formats.exportable import Quantization, check_ctranslate2
 from attnkit.io import atomic
 from attnkit.io.plain_data import PlainResult
 from attnkit.protocols import SPECIALS
+from attnkit.tasks.translation.directions import first_direction
 from attnkit.tasks.translation.loading import load_run
 from attnkit.text.tokenizer import Tokenizer
 
@@ -63,7 +64,8 @@ def export_ctranslate2(
 def _translator(run: Path, checkpoint: str, quantization: str | None) -> CTranslate2Contents:
     """Convert a translator that passed the check."""
     loaded = load_run(run, device="cpu", checkpoint=checkpoint)
-    src, tgt = loaded.src_tokenizer, loaded.tgt_tokenizer
+    direction = first_direction(loaded)
+    src, tgt = direction.src_tokenizer, direction.tgt_tokenizer
     files = tokenizer_files(src, tgt)
     listed = [names_in(raw) for raw in files.values()] if src.pieces is None else [entry_names(src), entry_names(tgt)]
     names = listed[0], listed[-1]

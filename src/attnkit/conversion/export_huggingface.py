@@ -30,6 +30,7 @@ from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig
 from attnkit.models.positions import rotations, sinusoids
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.tasks.language_modeling.config import MASK
+from attnkit.tasks.translation.directions import first_direction
 from attnkit.tasks.translation.loading import load_run
 from attnkit.text.origin import Origin
 from attnkit.text.tokenizer import Tokenizer
@@ -209,7 +210,8 @@ def _tables(config: LanguageConfig, prefix: str) -> dict[str, Tensor]:
 def _translation(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
     """Convert a translation model to Marian, or back to what it came from."""
     loaded = load_run(run, device="cpu", checkpoint=chosen.name)
-    config, src, tgt = loaded.config.model, loaded.src_tokenizer, loaded.tgt_tokenizer
+    config, direction = loaded.config.model, first_direction(loaded)
+    src, tgt = direction.src_tokenizer, direction.tgt_tokenizer
     assert config.kind == "transformer" and task == "translation"
     coded = coded_kind(config)
     if src.pieces is not None and tgt.pieces is not None:

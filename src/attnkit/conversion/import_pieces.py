@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from attnkit.conversion.import_vocabulary import read_own_vocabulary
 from attnkit.conversion.vocabulary_files import read_file, read_settings, read_tree
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface.translation_config import ForeignTranslator
-from attnkit.text.config import VocabularyConfig
+from attnkit.text.config import LANGUAGE_CODE, VocabularyConfig
 from attnkit.text.piece_vocabulary import Codes, make_tree
 from attnkit.text.sentencepiece_file import MAX_FILE_BYTES, read_sentencepiece
 from attnkit.text.tags import code_of
@@ -21,8 +20,6 @@ from attnkit.text.vocabulary_schema import MAX_BYTES
 
 T = TypeVar("T")
 _MOST_CODES = 4096
-_CODE = re.compile(r"__[a-z]{2,8}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
-"""Language code of M2M100, NLLB-200 or mBART-50."""
 _MBART_50 = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
     "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
@@ -124,7 +121,8 @@ def _read_coded(
         what = f"the vocabulary has no entry for the {missing[0]} token"
         raise RunError(what, where=str(folder), help="use the files of one model")
     used = {*roles.values(), "<mask>"}
-    symbols = sorted((name for name in added if name not in used and _CODE.fullmatch(name)), key=vocabulary.__getitem__)
+    language_codes = filter(LANGUAGE_CODE.fullmatch, added.keys() - used)
+    symbols = sorted(language_codes, key=vocabulary.__getitem__)
     sides = []
     for option, language in zip(("--src-lang", "--tgt-lang"), languages, strict=True):
         code = code_of(symbols, language, option)

@@ -22,6 +22,7 @@ from attnkit.serving.requests import check_texts
 from attnkit.serving.specs import UNKNOWN
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text.glossary import Glossary
+from attnkit.text.tags import language_of_code
 
 _AROUND = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 MAX_NUMBER = 1e30  #: largest number of a vector: float32 ends at 3.4e38, and models standardise them
@@ -119,9 +120,11 @@ async def translate_documents(model: ServedModel, texts: Sequence[str]) -> list[
     Raises ``RefusedError`` for a limit or a full queue.
     """
     check_texts(list(texts), model.limits)
-    if model.spec.languages is not None and (code := model.spec.languages[1]) not in UNKNOWN:
-        texts = [with_language(text, "html", code.replace("_", "-")) for text in texts]
-    return await model.batcher.submit(list(texts), ("translate_html", ()))
+    pages: list[str] = await model.batcher.submit(list(texts), ("translate_html", ()))
+    if model.spec.languages is None or (code := model.spec.languages[1]) in UNKNOWN:
+        return pages
+    # The name that the service gives the language, not that of the model.
+    return [with_language(page, "html", language_of_code(code).replace("_", "-")) for page in pages]
 
 
 async def libretranslate(models: Models, body: schemas.LibreTranslateBody) -> dict[str, Any]:

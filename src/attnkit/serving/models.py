@@ -51,8 +51,8 @@ class _Loaded:
         folder = RunFolder(spec.path)
         state, config = _state_of(folder), read_run_config(folder.checkpoint()[0])
         is_translation = config.task == "translation"
-        if is_translation and spec.languages is not None:
-            options = options | choose_languages(config, *spec.languages)
+        if is_translation:
+            options = options | choose_languages(config, spec)
         model: Any = load(spec.path, **options)
         assert model.summary is not None, "it is loaded from a run"
         if n_threads is None:

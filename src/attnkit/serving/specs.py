@@ -24,6 +24,7 @@ class RunSpec:
     path: Path
     name: str
     languages: tuple[str, str] | None  #: source and target
+    has_own_languages: bool = False  #: whether the user wrote the languages
 
 
 def split_spec(text: str) -> RunSpec:
@@ -35,12 +36,14 @@ def split_spec(text: str) -> RunSpec:
         given, path = None, Path(text)
     if given is not None and ":" in given:
         src, tgt = given.split(":")
-        return RunSpec(path, f"{src}-{tgt}", (src, tgt))
+        return RunSpec(path, f"{src}-{tgt}", (src, tgt), has_own_languages=True)
     return RunSpec(path, given or path.resolve().name, None)
 
 
 def parse_spec(text: str) -> RunSpec:
-    """Parse a run on the command line; languages come from file names if not given.
+    """Parse a run on the command line, and find its languages if they are not given.
+
+    They are those of the first direction that the run was trained in, or come from file names.
 
     Raises ``RunError`` if the run is missing or damaged.
     """
@@ -48,7 +51,10 @@ def parse_spec(text: str) -> RunSpec:
     config = read_run_config(RunFolder(spec.path).checkpoint()[0])
     if spec.languages is not None or config.task != "translation":
         return spec
-    return replace(spec, languages=languages_of_files(config.data.src[0], config.data.tgt[0]))
+    first = config.data.training_pairs[0]
+    if first.direction:
+        return replace(spec, languages=(first.source_language, first.target_language))
+    return replace(spec, languages=languages_of_files(first.src, first.tgt))
 
 
 def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
@@ -62,13 +68,19 @@ def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
     return of_src, of_tgt
 
 
-def choose_languages(config: Any, src: str, tgt: str) -> dict[str, str]:
-    """Return the arguments of ``load`` by which a run translates in a direction.
+def choose_languages(config: Any, spec: RunSpec) -> dict[str, str]:
+    """Return the arguments of ``load`` by which a run translates in its direction.
 
-    An imported model of many languages takes names that are its codes; other names, such as ``en:de`` of a model with
-    ``eng_Latn``, are those of requests alone, and it translates in its usual direction.
+    An imported model of many languages takes names that the user wrote if they are its codes; other names, such as
+    ``en:de`` of a model with ``eng_Latn``, are those of requests alone. A run that was trained in several directions
+    needs a choice in any case.
     """
-    codes = config.vocabulary.symbols if config.vocabulary.kind == "sentencepiece" else ()
-    if any(find_code(codes, language) for language in (src, tgt)):
-        return {"src_lang": src, "tgt_lang": tgt}
-    return {"tgt_lang": tgt} if config.data.target_languages else {}
+    if spec.languages is None:
+        return {}
+    src, tgt = spec.languages
+    data, codes = config.data, config.vocabulary.language_codes
+    if not codes:
+        return {"tgt_lang": tgt} if data.target_languages else {}
+    is_code = spec.has_own_languages and any(find_code(codes, language) for language in spec.languages)
+    has_several = len(data.source_languages) > 1 or len(data.target_languages) > 1
+    return {"src_lang": src, "tgt_lang": tgt} if is_code or has_several else {}

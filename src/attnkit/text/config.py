@@ -13,6 +13,8 @@ from attnkit.protocols import SPECIALS
 TrainedKind = Literal["bpe", "unigram", "wordpiece", "word", "char"]  #: kinds that ``attnkit vocab`` trains
 ImportedKind = Literal["bert", "gpt2", "llama3", "sentencepiece"]  #: kinds that ``attnkit import`` converts
 MAX_ENTRIES = 1 << 20  #: maximum size of a vocabulary; embeddings of width 512 would take 2 GB
+LANGUAGE_CODE = re.compile(r"__[a-z]{2,8}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
+"""Code of a language in an imported M2M100, NLLB-200 or mBART-50, such as ``__de__``, ``deu_Latn`` or ``de_DE``."""
 
 
 class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
@@ -58,6 +60,11 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         if changed and self.kind in get_args(ImportedKind):
             raise ValueError(f"normalize and lowercase cannot be set for kind {self.kind}")
         return self
+
+    @property
+    def language_codes(self) -> tuple[str, ...]:
+        """Return the codes of an imported M2M100, NLLB-200 or mBART-50; others have none."""
+        return tuple(filter(LANGUAGE_CODE.fullmatch, self.symbols)) if self.kind == "sentencepiece" else ()
 
 
 def is_run(symbol: str) -> bool:

@@ -112,6 +112,7 @@ class PieceVocabulary:
             n_used -= 1
         self.n_unused = len(self.order) - n_used
         self.symbols, self._symbols = config.symbols, frozenset(config.symbols)
+        self._language_codes = config.language_codes
         self._anywhere = symbol_pattern(config.symbols) if self.codes == "anywhere" else None
         self.code: str | None = None  #: language code of texts without one; None: they have none
         self.code_ids: list[int] = []
@@ -129,7 +130,7 @@ class PieceVocabulary:
     @property
     def language_codes(self) -> tuple[str, ...]:
         """Codes of the languages, one of which is before each text; empty without."""
-        return self.symbols if self.codes == "spaced" else ()
+        return self._language_codes if self.codes == "spaced" else ()
 
     def with_code(self, code: str) -> PieceVocabulary:
         """Return the vocabulary with another code of texts without one.
@@ -161,17 +162,23 @@ class PieceVocabulary:
         if self.codes == "anywhere":
             found = [text] if self._anywhere is None else self._anywhere.split(text)
             return [(part, self._numbers[part] if part in self._symbols else None) for part in found if part]
-        code, rest = "", text
-        if self.codes == "marked":
-            # As in transformers, any text between these marks is a code.
-            if text.startswith(">>") and (end := text.find("<<")) >= 0:
-                code, rest = text[: end + 2], text[end + 2 :]
-        elif (first := text.partition(" "))[0] in self._symbols:
-            code, _, rest = first
+        begin = self.leading_code(text)
+        code, rest = begin.strip(" "), text[len(begin) :]
         parts: list[tuple[str, int | None]] = [("", id) for id in self.code_ids]
         if code:
             parts = [(code, self._numbers.get(code, UNK_ID))]
         return [*parts, (rest, None)] if rest else parts
+
+    def leading_code(self, text: str) -> str:
+        """Return the language code at the start of a text, with spaces; empty for none."""
+        if self.codes == "marked":
+            # As in transformers, any text between these marks is a code.
+            return text[: end + 2] if text.startswith(">>") and (end := text.find("<<")) >= 0 else ""
+        if self.codes == "anywhere":
+            return ""
+        rest = text.lstrip(" ")
+        first, space, _ = rest.partition(" ")
+        return text[: len(text) - len(rest)] + first + space if first in self._symbols else ""
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of texts with codes or symbols; raise as ``encode``."""

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 BACK_TRANSLATED = "<bt>"
 """Tag of sources that a model wrote (Caswell et al. 2019, Tagged Back-Translation)."""
-DIRECTIONS = "data.directions"  #: key of the directions of training text
+DIRECTIONS = "--pair (data.directions)"  #: option and key of the directions of training text
+VALID_DIRECTIONS = "--valid-pair (data.valid_directions)"  #: likewise of validation text
 
 
 def language_tag(language: str) -> str:
@@ -32,10 +33,11 @@ def language_tag(language: str) -> str:
     return f"<2{language}>"
 
 
-def direction_tags(direction: str, codes: Sequence[str] = ()) -> tuple[str, str]:
+def direction_tags(direction: str, codes: Sequence[str] = (), option: str = DIRECTIONS) -> tuple[str, str]:
     """Return what is before the sources and targets of a direction; empty for none.
 
-    Without ``codes``, those of an imported model, it is the tag of the target language before sources.
+    Without ``codes``, those of an imported model, it is the tag of the target language before sources. ``option``
+    names the direction in errors.
 
     >>> direction_tags("en:de"), direction_tags("en:de", ["__de__", "__en__"]), direction_tags("")
     (('<2de>', ''), ('__en__', '__de__'), ('', ''))
@@ -47,7 +49,7 @@ def direction_tags(direction: str, codes: Sequence[str] = ()) -> tuple[str, str]
     src, _, tgt = direction.partition(":")
     if not codes:
         return language_tag(tgt), ""
-    return code_of(codes, src, DIRECTIONS), code_of(codes, tgt, DIRECTIONS)
+    return code_of(codes, src, option), code_of(codes, tgt, option)
 
 
 def with_tag(line: str, tag: str) -> str:
@@ -107,7 +109,13 @@ class TranslationDirection:
     src_tokenizer: Tokenizer  #: puts the code of the source language before texts, if the model has codes
     tgt_tokenizer: Tokenizer  #: likewise of the target language
     tag: tuple[int, ...] = ()  #: ids before those of each source: of the tag of the target language
-    tgt_lang: str | None = None  #: target language that was chosen, or the only one with a tag; None: unknown
+    tgt_lang: str | None = None  #: target language: of the code, chosen, or the only one with a tag; None: unknown
+
+    @classmethod
+    def of_codes(cls, src: Tokenizer, tgt: Tokenizer) -> TranslationDirection:
+        """Return the direction of tokenizers that put codes before texts."""
+        code = None if tgt.pieces is None else tgt.pieces.code
+        return cls(src, tgt, (), None if code is None else language_of_code(code))
 
     @property
     def code(self) -> list[int]:
@@ -128,13 +136,11 @@ def named_direction(tokenizers: tuple[Tokenizer, Tokenizer], name: str) -> Trans
     Raises ``UsageError`` if an imported model does not have a language.
     """
     src, tgt = tokenizers
-    codes, tgt_lang = src.language_codes, name.partition(":")[2] or None
+    codes = src.language_codes
     first, last = direction_tags(name, codes)
     if not codes:
-        return TranslationDirection(src, tgt, tuple(tag_ids(src, first)), tgt_lang)
-    if name:
-        src, tgt = src.with_code(first), tgt.with_code(last)
-    return TranslationDirection(src, tgt, (), tgt_lang)
+        return TranslationDirection(src, tgt, tuple(tag_ids(src, first)), name.partition(":")[2] or None)
+    return TranslationDirection.of_codes(*((src.with_code(first), tgt.with_code(last)) if name else tokenizers))
 
 
 def is_back_translated(path: Path) -> bool:

@@ -15,7 +15,6 @@ from attnkit.models.limits import check_length
 from attnkit.models.lora import LoraConfig, check_adapter
 from attnkit.models.parts import PartName
 from attnkit.text.config import MAX_ENTRIES, check_symbols
-from attnkit.text.tags import find_code
 
 MIN_CONFIDENCE_LINES = 200  #: validation lines below which no confidence is learned
 
@@ -116,9 +115,8 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         pair = self.data.training_pairs[0]
         if not pair.direction:
             return ()
-        # An imported model of many languages reads a code of each, and others a tag of the target language.
-        codes = self.vocabulary.symbols if self.vocabulary.kind == "sentencepiece" else ()
-        source = ("--src-lang", pair.source_language) if find_code(codes, pair.source_language) is not None else ()
+        # An imported model of many languages reads a code of each, others a tag of the target language.
+        source = ("--src-lang", pair.source_language) if self.vocabulary.language_codes else ()
         return (*source, "--tgt-lang", pair.target_language)
 
     @property

@@ -28,7 +28,15 @@ from attnkit.tasks.translation.parallel_data import ParallelData, file_pairs
 from attnkit.text.config import CheckConfig
 from attnkit.text.encoding import BatchEncoder, EncodedLines
 from attnkit.text.parallel import mismatch
-from attnkit.text.tags import BACK_TRANSLATED, DIRECTIONS, direction_tags, is_back_translated, language_tag, with_tag
+from attnkit.text.tags import (
+    BACK_TRANSLATED,
+    DIRECTIONS,
+    VALID_DIRECTIONS,
+    direction_tags,
+    is_back_translated,
+    language_tag,
+    with_tag,
+)
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -219,8 +227,10 @@ def check_symbols(config: TranslationConfig, tokenizer: Tokenizer) -> None:
 def check_tags(config: TranslationConfig, tokenizer: Tokenizer) -> None:
     """Raise ``UsageError`` if a given vocabulary lacks a language's tag or code."""
     if codes := tokenizer.language_codes:
-        for pair in (*config.data.training_pairs, *config.data.validation_pairs):
-            direction_tags(pair.direction, codes)
+        named = (DIRECTIONS, config.data.training_pairs), (VALID_DIRECTIONS, config.data.validation_pairs)
+        for option, pairs in named:
+            for pair in pairs:
+                direction_tags(pair.direction, codes, option)
         return
     for tag in map(language_tag, config.data.target_languages):
         if tokenizer.token_id(tag) is None:

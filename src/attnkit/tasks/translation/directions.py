@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnkit.errors import UsageError
-from attnkit.text.tags import TranslationDirection, code_of, language_tag, tag_ids
+from attnkit.text.tags import TranslationDirection, code_of, language_tag, named_direction, tag_ids
 
 if TYPE_CHECKING:
     from attnkit.tasks.translation.loading import OpenedRun
@@ -58,7 +58,7 @@ def find_direction(
     if run.src_tokenizer.language_codes:
         trained = (data.source_languages, data.target_languages)
         src, tgt = map(_with_code, tokenizers, languages, trained, SIDES, options)
-        return TranslationDirection(src, tgt, (), languages.tgt)
+        return TranslationDirection.of_codes(src, tgt)
     if languages.src is not None and languages.src not in data.source_languages:
         what = "this run has no source languages to choose from"
         if data.source_languages:
@@ -67,6 +67,12 @@ def find_direction(
     tgt_lang = _chosen(languages.tgt, data.target_languages, options[1])
     tag = "" if tgt_lang is None else language_tag(tgt_lang)
     return TranslationDirection(*tokenizers, tuple(tag_ids(run.src_tokenizer, tag)), tgt_lang)
+
+
+def first_direction(run: OpenedRun) -> TranslationDirection:
+    """Return the first direction that a run was trained in, or its usual one."""
+    name = run.config.data.training_pairs[0].direction
+    return named_direction((run.src_tokenizer, run.tgt_tokenizer), name)
 
 
 def _with_code(tokenizer: Tokenizer, language: str | None, trained: Sequence[str], side: str, option: str) -> Tokenizer:

@@ -101,8 +101,15 @@ class OpenedRun:
 
     @property
     def vocabularies(self) -> tuple[str, str]:
-        """Vocabulary fingerprints, which must agree across the runs of an ensemble."""
-        return self.src_tokenizer.fingerprint, self.tgt_tokenizer.fingerprint
+        """Vocabulary fingerprints, which must agree across the runs of an ensemble.
+
+        They leave out the language codes, as an ensemble translates in one direction.
+        """
+        src, tgt = (
+            side.with_code(side.language_codes[0]) if side.language_codes else side
+            for side in (self.src_tokenizer, self.tgt_tokenizer)
+        )
+        return src.fingerprint, tgt.fingerprint
 
 
 def read_confidence(run: Path, weights: str) -> ConfidenceCurve | None:

@@ -129,7 +129,8 @@ def _split_pairs(pairs: Sequence[tuple[str, str]], segmenter: Segmenter, first: 
     for (src, tgt), found in zip(pairs, segmenter.sentences([src for src, _ in pairs], first), strict=True):
         targets = splitter.split(tgt.strip())
         aligned = len(found) == len(targets) > 1
-        split.append([(s, t) for (s, _), (t, _) in zip(found, targets, strict=True)] if aligned else [(src, tgt)])
+        sources = segmenter.carry_code(src, [sentence for sentence, _ in found]) if aligned else [src]
+        split.append(list(zip(sources, [sentence for sentence, _ in targets] if aligned else [tgt], strict=True)))
     return split
 
 

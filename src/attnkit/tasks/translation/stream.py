@@ -232,7 +232,7 @@ def translate_document(
 
     assert request.format is not None
     translator, job = opened
-    if (language := request.tgt_lang or translator.direction.tgt_lang) is not None:
+    if (language := translator.direction.tgt_lang or request.tgt_lang) is not None:
         source = with_language(source, request.format, language.replace("_", "-"))
     pieces = parse_document(source, request.format, request.source)
     n_passages = sum(isinstance(piece, Passage) for piece in pieces)

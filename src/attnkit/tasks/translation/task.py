@@ -31,13 +31,21 @@ from attnkit.kernels.simd.targets import choose_target
 from attnkit.models.parts import layerwise_rates, part_of
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import MIN_CONFIDENCE_LINES, TranslationConfig
-from attnkit.tasks.translation.data import TranslationData, check_given, open_prepared, prepare, train_vocabularies
+from attnkit.tasks.translation.data import (
+    TranslationData,
+    check_given,
+    check_tags,
+    open_prepared,
+    prepare,
+    train_vocabularies,
+)
 from attnkit.tasks.translation.evaluate import TranslationEvaluation, compiled_form
 from attnkit.tasks.translation.loading import is_bert, provided_vocabularies, read_confidence
 from attnkit.tasks.translation.parallel_data import check_both_ways
 from attnkit.text.encoding import EncodedLines
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
+from attnkit.text.tags import DIRECTIONS
 
 __all__ = ["TASK", "Event", "TrainRequest", "TrainingFinished", "TrainingStarted", "ValidationFinished", "train"]
 
@@ -88,6 +96,8 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         if not is_bert(checkpoint):
             check_directions(checkpoint, config)
             _vocabulary_sizes(checkpoint, config)
+            if config.extension is None:  # which may add tags
+                check_tags(config, read_vocabularies(checkpoint).src)
             return
         from attnkit.tasks.translation.bert_encoder import check_encoder_fits
 
@@ -166,17 +176,15 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def corpus_size(self, config: TranslationConfig, init_from: Path | None = None) -> CorpusSize:
         from attnkit.engine.dry_run import SAMPLE
 
+        checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+        if checkpoint is not None:
+            self.check_compatible(checkpoint, config)
         if config.data.bidirectional:
             check_both_ways(config.data)
         files = [(Path(pair.src), Path(pair.tgt)) for pair in config.data.training_pairs]
         # Reading raises DataError for a file that is not UTF-8 text.
         samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]
         counts = [count_lines(src) for src, _ in files]
-        checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
-        if checkpoint is not None and is_bert(checkpoint):
-            from attnkit.tasks.translation.bert_encoder import check_encoder_fits
-
-            check_encoder_fits(checkpoint, config)
 
         def sample_lines(*sides: int) -> Iterator[str]:
             return (pair[side] for sample in samples for pair in sample for side in sides)
@@ -224,12 +232,12 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
 
 
 def check_directions(checkpoint: Checkpoint, config: TranslationConfig) -> None:
-    """Raise ``UsageError`` if weights that know tags would be trained without them."""
+    """Raise ``UsageError`` if weights of named directions are trained without names."""
     data = read_tree(checkpoint).get("data")
     known = data.get("directions") if isinstance(data, dict) else None
     if known and config.data.directions is None:
-        what = "the run to initialize from has several directions, whose sources have tags"
-        raise UsageError(what, where="data.directions", help=f"name the direction: --pair {known[0]} SRC TGT")
+        what = "the run to initialize from was trained in named directions"
+        raise UsageError(what, where=DIRECTIONS, help=f"name the direction: --pair {known[0]} SRC TGT")
 
 
 def _vocabulary_sizes(checkpoint: Checkpoint, config: TranslationConfig) -> tuple[int, int]:
