@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from translators import m2m_folder, marian_folder, mbart_folder, nllb_folder, se
 
 import attnkit
 from attnkit.conversion.import_huggingface import import_huggingface
+from attnkit.data.loader import Batching
 from attnkit.errors import UsageError
 from attnkit.protocols import EOS_ID, PAD_ID
 from attnkit.serving.limits import Limits
@@ -26,6 +28,7 @@ from attnkit.tasks.translation.engines import Engine
 from attnkit.tasks.translation.loading import load_run, open_run
 from attnkit.tasks.translation.pair_scorer import open_pair_scorer
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
+from attnkit.text.glossary import Glossary
 from attnkit.text.tokenizer import Tokenizer
 
 SETTINGS: dict[str, Any] = {"max_length": 20, "length_penalty": 1.0, "beam_size": 4}
@@ -115,6 +118,22 @@ def test_a_tokenizer_with_another_code_is_the_imported_one(imported: Imported) -
             ours.with_code("xx")
 
 
+def test_tokenizers_of_all_codes_share_one_bounded_cache(imported: Imported, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = open_run(imported.run).src_tokenizer
+    codes = tokenizer.language_codes[:5]
+    expected = [open_run(imported.run).src_tokenizer.with_code(code).encode(["ba be"]) for code in codes]
+    others = [tokenizer.with_code(code) for code in codes]
+    assert [other.with_code(codes[0]) for other in others] == [others[0]] * len(codes), "one tokenizer per code"
+    assert [tokenizer.with_code(code) for code in codes] == others
+    assert [other.encode(["ba be"]) for other in others] == expected
+    assert [other.encode(["ba be"]) for other in others] == expected, "ids of one code are not those of another"
+    monkeypatch.setattr("attnkit.text.tokenizer.MAX_CACHED", 100)
+    for number in range(40):
+        for other in others:
+            other.encode([f"ba be {number}"])
+    assert sum(map(len, tokenizer._known.by_code.values())) < 20
+
+
 def test_the_library_takes_languages_when_it_loads_and_for_each_call(imported: Imported) -> None:
     lines, (src, tgt) = sentences()[:20], imported.other
     expected = attnkit.Translator.load(imported.run_of_other, device="cpu", threads=1)
@@ -137,6 +156,45 @@ def test_the_library_takes_languages_when_it_loads_and_for_each_call(imported: I
     assert usual.translate_document(sentence, "markdown", src_lang=src, tgt_lang=tgt).text == page
     protected = [one.text for one in expected.translate_protected(lines)]
     assert [one.text for one in usual.translate_protected(lines, src_lang=src, tgt_lang=tgt)] == protected
+
+
+def test_a_stream_keeps_its_direction(imported: Imported) -> None:
+    lines, (src, tgt) = ["ba be", *["x"] * 4094, *sentences()[:20]], imported.other
+    translator = attnkit.Translator.load(imported.run, device="cpu", threads=1)
+    quick: dict[str, Any] = {"beam_size": 1, "min_length": 4, "max_length": 6, "scores": False}
+    expected = [one.text for one in translator.translate_stream(lines, **quick)]
+    stream = translator.translate_stream(lines, **quick)
+    found = [next(stream).text]
+    between = translator.translate(lines[-20:], src_lang=src, tgt_lang=tgt, **quick)
+    assert [one.text for one in between] != expected[-20:]
+    assert found + [one.text for one in stream] == expected
+    sources, scores = sentences()[:20], translator.score_stream(sentences()[:20], sentences()[20:40])
+    first = [next(scores).log_prob]
+    translator.translate(["ba be"], src_lang=src, tgt_lang=tgt, **quick)
+    usual = [one.log_prob for one in translator.score(sources, sentences()[20:40])]
+    assert first + [one.log_prob for one in scores] == usual
+
+
+def test_a_stream_keeps_its_phrases_and_terms(imported: Imported) -> None:
+    translator, few = load_translator([imported.run]), Batching(window=4)
+    lines, config = sentences()[:12], translator.configure(SETTINGS)
+    plain = [one.outputs[0].text for one in translator.stream(lines, config, few)]
+    words = plain[-1].split()
+    term, phrase = lines[-1].split()[0], next(word for word in words if word.isalpha())
+    translator.set_glossary(Glossary({term: "zzz"}), print)
+    translator.suppress([phrase])
+    strict = [(one.outputs[0].text, one.terms) for one in translator.stream(lines, config, few)]
+    assert strict[-1][1] and phrase not in strict[-1][0].split()
+    stream = translator.stream(lines, config, few)
+    found = [next(stream)]
+    translator.set_glossary(None, print)
+    translator.suppress([])
+    assert [(one.outputs[0].text, one.terms) for one in chain(found, stream)] == strict
+    stream = translator.stream(lines, config, few)
+    found = [next(stream)]
+    translator.set_glossary(Glossary({term: "zzz"}), print)
+    translator.suppress([phrase])
+    assert [one.outputs[0].text for one in chain(found, stream)] == plain
 
 
 def test_parts_of_a_long_line_have_their_codes(imported: Imported) -> None:
