@@ -307,8 +307,12 @@ def test_a_filter_scores_pairs_of_the_direction(imported: Imported) -> None:
     of_other, other = open_pair_scorer(imported.run_of_other, LanguagePair(), print)
     usual, plain = open_pair_scorer(imported.run, LanguagePair(), print)
     assert score(sources, targets) == of_other(sources, targets) != usual(sources, targets)
-    assert name == " ".join([plain, *map(str, imported.other)])
+    assert name == f"{plain} {':'.join(imported.other)}"
     assert other
+    language = imported.other.src
+    names = [open_pair_scorer(imported.run, LanguagePair(*pair), print)[1] for pair in ((language,), (None, language))]
+    assert len({plain, name, *names}) == 4, "a finished folder is not taken for that of other languages"
+    assert names[1] == f"{plain} {language}", "as in earlier versions"
 
 
 def test_a_service_takes_codes_as_directions(imported: Imported) -> None:
