@@ -148,9 +148,14 @@ def test_the_library_takes_languages_when_it_loads_and_for_each_call(imported: I
     assert [one.text for one in usual.translate(lines)] != texts
     assert [one.text for one in usual.translate(lines, src_lang=src, tgt_lang=tgt)] == texts
     assert [one.text for one in usual.translate_stream(lines, src_lang=src, tgt_lang=tgt)] == texts
+    assert [text for (text,) in usual.translate_texts(lines, src_lang=src, tgt_lang=tgt)] == texts
+    assert [text for (text,) in usual.translate_texts(lines, tgt_lang=tgt)] != texts
     scores = [one.log_prob for one in expected.score(lines, texts)]
     assert [one.log_prob for one in loaded.score(lines, texts)] == scores
     assert [one.log_prob for one in usual.score(lines, texts)] != scores
+    assert [one.log_prob for one in usual.score(lines, texts, src_lang=src, tgt_lang=tgt)] == scores
+    assert [one.log_prob for one in usual.score_stream(lines, texts, src_lang=src, tgt_lang=tgt)] == scores
+    assert [one.log_prob for one in usual.score(lines, texts, tgt_lang=tgt)] != scores
     sentence = lines[0]
     page = expected.translate_document(sentence, "markdown").text
     assert usual.translate_document(sentence, "markdown", src_lang=src, tgt_lang=tgt).text == page

@@ -18,6 +18,9 @@ from translators import marian_folder, nllb_folder, sentences
 import attnkit
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.errors import UsageError
+from attnkit.tasks.translation.directions import LanguagePair
+from attnkit.tasks.translation.shortlist import LexiconShortlist
+from attnkit.tasks.translation.translator import load_translator
 
 USUAL, OTHER = ("eng_Latn", "deu_Latn"), ("zho_Hans", "ace_Arab")
 LANGUAGES = {"src_lang": OTHER[0], "tgt_lang": OTHER[1]}
@@ -139,3 +142,25 @@ def test_languages_that_nothing_uses_are_refused(runs: Runs, call: Call, tmp_pat
     needs = "--forward, or an imported run with language codes"
     assert code == 2 and err.startswith(f"error: --mono-lang requires {needs}\n  at --mono-lang\n")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_shortlist_is_for_all_directions(runs: Runs, call: Call, tmp_path: Path) -> None:
+    tokens, options = tmp_path / "tokens.tsv", ["--src-lang", OTHER[0], "--tgt-lang", OTHER[1]]
+    code, _, err = call("align", runs.src, runs.tgt, "--run", runs.coded, "-o", tokens, "--summary")
+    assert code == 0, err
+    code, out, err = call("translate", runs.coded, "-i", runs.src, "--shortlist", tokens, *options)
+    assert code == 0, err
+    assert call("translate", runs.coded, "-i", runs.src, *options)[1] != out, "the shortlist matters"
+    lines = runs.src.read_text().split("\n")[:-1]
+    for loading, calling in ((LANGUAGES, {}), ({}, LANGUAGES)):
+        options = {"shortlist": tokens, "device": "cpu", "threads": 1, **loading}
+        found = attnkit.Translator.load(runs.coded, **options).translate_texts(lines, **calling)
+        assert [text for (text,) in found] == out.split("\n")[:-1]
+    pipeline = load_translator([runs.coded])
+    run = pipeline.runs[0]
+    pipeline.shortlist = shortlist = LexiconShortlist(tokens, run.src_tokenizer, run.tgt_tokenizer)
+    pipeline.set_languages(LanguagePair(*OTHER))
+    for line, ids in zip(pipeline.stream(lines), pipeline.src_tokenizer.encode(lines), strict=True):
+        allowed = {*shortlist.of(ids).tolist()}
+        assert {*line.outputs[0].ids[0][1:]} <= allowed, "those of the line, but for the forced code"
+        assert {*ids} <= allowed, "names can be copied, as both sides have the same entries"
