@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,11 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 pytest.importorskip("sentencepiece")
 
 import torch
-from translators import m2m_folder, marian_folder, mbart_folder, nllb_folder, sentences
+from directions import MODELS, Imported, import_twice, write_lines
+from translators import marian_folder, sentences
 
 import attnkit
 from attnkit.conversion.import_huggingface import import_huggingface
-from attnkit.data.loader import Batching
 from attnkit.errors import UsageError
 from attnkit.protocols import EOS_ID, PAD_ID
 from attnkit.serving.limits import Limits
@@ -28,39 +26,16 @@ from attnkit.tasks.translation.engines import Engine
 from attnkit.tasks.translation.loading import load_run, open_run
 from attnkit.tasks.translation.pair_scorer import open_pair_scorer
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
-from attnkit.text.glossary import Glossary
 from attnkit.text.tokenizer import Tokenizer
 
 SETTINGS: dict[str, Any] = {"max_length": 20, "length_penalty": 1.0, "beam_size": 4}
-MODELS: dict[str, tuple[Callable[..., Any], LanguagePair, LanguagePair, dict[str, Any]]] = {
-    "m2m100": (m2m_folder, LanguagePair("en", "de"), LanguagePair("fr", "zh"), {"end": 0.5}),
-    "nllb": (nllb_folder, LanguagePair("eng_Latn", "deu_Latn"), LanguagePair("zho_Hans", "ace_Arab"), {"end": 3.0}),
-    "mbart": (mbart_folder, LanguagePair("en_XX", "de_DE"), LanguagePair("zh_CN", "ro_RO"), {"end": 2.5}),
-}
 Call = Callable[..., tuple[int, str, str]]
 ENGINES: tuple[Engine, ...] = ("torch", "compiled")
 
 
-@dataclass
-class Imported:
-    """A model of transformers, imported for two directions."""
-
-    theirs: Any
-    usual: LanguagePair
-    other: LanguagePair
-    run: Path  #: imported for the usual direction
-    run_of_other: Path
-
-
 @pytest.fixture(scope="module", params=MODELS)
 def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Imported:
-    place = tmp_path_factory.mktemp("directions")
-    make, usual, other, changes = MODELS[request.param]
-    theirs = make(place / "hub", **changes)
-    runs = []
-    for name, (src, tgt) in (("run", usual), ("other", other)):
-        runs.append(import_huggingface(place / "hub", place / name, src_lang=src, tgt_lang=tgt).path)
-    return Imported(theirs, usual, other, *runs)
+    return import_twice(tmp_path_factory.mktemp("directions"), request.param)
 
 
 def ids_of(translator: TranslationPipeline, lines: list[str]) -> list[list[list[int]]]:
@@ -163,45 +138,6 @@ def test_the_library_takes_languages_when_it_loads_and_for_each_call(imported: I
     assert [one.text for one in usual.translate_protected(lines, src_lang=src, tgt_lang=tgt)] == protected
 
 
-def test_a_stream_keeps_its_direction(imported: Imported) -> None:
-    lines, (src, tgt) = ["ba be", *["x"] * 4094, *sentences()[:20]], imported.other
-    translator = attnkit.Translator.load(imported.run, device="cpu", threads=1)
-    quick: dict[str, Any] = {"beam_size": 1, "min_length": 4, "max_length": 6, "scores": False}
-    expected = [one.text for one in translator.translate_stream(lines, **quick)]
-    stream = translator.translate_stream(lines, **quick)
-    found = [next(stream).text]
-    between = translator.translate(lines[-20:], src_lang=src, tgt_lang=tgt, **quick)
-    assert [one.text for one in between] != expected[-20:]
-    assert found + [one.text for one in stream] == expected
-    sources, scores = sentences()[:20], translator.score_stream(sentences()[:20], sentences()[20:40])
-    first = [next(scores).log_prob]
-    translator.translate(["ba be"], src_lang=src, tgt_lang=tgt, **quick)
-    usual = [one.log_prob for one in translator.score(sources, sentences()[20:40])]
-    assert first + [one.log_prob for one in scores] == usual
-
-
-def test_a_stream_keeps_its_phrases_and_terms(imported: Imported) -> None:
-    translator, few = load_translator([imported.run]), Batching(window=4)
-    lines, config = sentences()[:12], translator.configure(SETTINGS)
-    plain = [one.outputs[0].text for one in translator.stream(lines, config, few)]
-    words = plain[-1].split()
-    term, phrase = lines[-1].split()[0], next(word for word in words if word.isalpha())
-    translator.set_glossary(Glossary({term: "zzz"}), print)
-    translator.suppress([phrase])
-    strict = [(one.outputs[0].text, one.terms) for one in translator.stream(lines, config, few)]
-    assert strict[-1][1] and phrase not in strict[-1][0].split()
-    stream = translator.stream(lines, config, few)
-    found = [next(stream)]
-    translator.set_glossary(None, print)
-    translator.suppress([])
-    assert [(one.outputs[0].text, one.terms) for one in chain(found, stream)] == strict
-    stream = translator.stream(lines, config, few)
-    found = [next(stream)]
-    translator.set_glossary(Glossary({term: "zzz"}), print)
-    translator.suppress([phrase])
-    assert [one.outputs[0].text for one in chain(found, stream)] == plain
-
-
 def test_parts_of_a_long_line_have_their_codes(imported: Imported) -> None:
     line = " ".join(sentences()[:60])
     found = []
@@ -224,35 +160,6 @@ def test_attention_is_that_of_the_direction(imported: Imported) -> None:
     for one, text in zip(found.examples, texts, strict=True):
         assert one.target == text, "attention is that to the translation"
         assert one.maps[0].queries[0] == load_run(imported.run, device="cpu").tgt_tokenizer.tokens([code])[0]
-
-
-def write_lines(path: Path, lines: list[str]) -> Path:
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
-
-
-def test_commands_take_both_languages(imported: Imported, call: Call, tmp_path: Path) -> None:
-    lines, chosen = sentences()[:12], ["--src-lang", imported.other.src, "--tgt-lang", imported.other.tgt]
-    mono = write_lines(tmp_path / "mono", lines)
-
-    def results(run: Path, options: Sequence[Any]) -> list[Any]:
-        """Return what commands make of the lines."""
-        code, out, err = call("translate", run, "-i", mono, *options)
-        assert code == 0, err
-        texts = write_lines(tmp_path / "texts", [line or "x" for line in out.split("\n")[:-1]])
-        code, scores, err = call("score", run, mono, texts, *options)
-        assert code == 0, err
-        folder = tmp_path / f"{run.name} {len(options)}"
-        code, _, err = call("distill", run, mono, "-o", folder / "distilled", "--keep-flagged", *options)
-        assert code == 0, err
-        limits = ["--min-log-prob", "-5", "--any-language", "--min-characters", "1", "--keep-copies"]
-        code, _, err = call("clean", mono, texts, "-o", folder / "clean", "--run", run, *limits, *options)
-        assert code == 0, err
-        written = [(folder / name).read_text() for name in ("distilled/pairs.tgt", "clean/dropped.tsv")]
-        return [out, scores, *written]
-
-    found = results(imported.run, chosen)
-    assert found == results(imported.run_of_other, []) != results(imported.run, [])
 
 
 def test_runs_are_compared_in_one_direction(imported: Imported, tmp_path: Path) -> None:
