@@ -139,7 +139,7 @@ class Tokenizer:
         return () if self.pieces is None else self.pieces.language_codes
 
     def with_code(self, code: str) -> Tokenizer:
-        """Return the tokenizer of the same entries with another language code before texts.
+        """Return the tokenizer of the same entries with another code before texts.
 
         There is one per code, and all of them share a cache. Raises ``ValueError`` if the code is not among
         ``language_codes``.

@@ -60,7 +60,7 @@ def share_languages(runs: Sequence[tuple[OpenedRun, LanguagePair]]) -> list[Lang
 
 
 def languages_of_each(runs: Sequence[OpenedRun], languages: LanguagePair) -> list[LanguagePair]:
-    """Return the languages of each of the runs that translate the same text.
+    """Return the languages of each run that translates the same text.
 
     Beside a run with codes, the source language is not for those with tags.
     """
@@ -69,7 +69,7 @@ def languages_of_each(runs: Sequence[OpenedRun], languages: LanguagePair) -> lis
 
 
 def check_languages_used(languages: LanguagePair, needs: str, options: tuple[str, str] = OPTIONS) -> None:
-    """Raise ``UsageError`` for a language of a job that uses none; ``needs`` names what would use it."""
+    """Raise ``UsageError`` for any language; ``needs`` names what would use it."""
     for option, language in zip(options, languages, strict=True):
         if language is not None:
             raise UsageError(f"{option} requires {needs}", where=option, help=f"leave out {option}")

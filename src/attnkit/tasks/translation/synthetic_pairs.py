@@ -237,7 +237,7 @@ class PairWriter:
 
     @property
     def choices(self) -> list[LanguageChoice]:
-        """Return the languages of the text for its run, and for that of the other direction."""
+        """Return the languages of the text for each run of the writer."""
         request = self._request
         languages, options = LanguagePair(request.text_lang, request.tgt_lang), request.lang_options
         found = [LanguageChoice(self._translator, languages, options)]
