@@ -124,7 +124,8 @@ def clean(
 
     Raises:
         DataError: no pair is left.
-        UsageError: the folder holds something else, the settings changed, or a run is given without ``min_log_prob``.
+        UsageError: the folder holds something else, the settings changed, a run is given without ``min_log_prob``, or a
+            language without a run.
     """
     from attnkit.quality.clean import clean as clean_files
     from attnkit.quality.clean_output import CleanRequest

@@ -221,10 +221,10 @@ class TranslationPipeline:
         batching = batching or Batching()
         job = self.job(config or self.search, record or self.replacer is not None)
         windows = line_batches(lines, batching.window, None)
-        return chain.from_iterable(self._as_it_is().translate_windows(windows, job, batching, prefixes))
+        return chain.from_iterable(self._snapshot().translate_windows(windows, job, batching, prefixes))
 
-    def _as_it_is(self) -> TranslationPipeline:
-        """Return a pipeline of the same runs, which keeps what is set now."""
+    def _snapshot(self) -> TranslationPipeline:
+        """Return a pipeline of the same runs and settings, which stay as they are."""
         kept = copy.copy(self)
         kept.segmenter = copy.copy(self.segmenter)
         return kept
