@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 pytest.importorskip("sentencepiece")
 
 import torch
-from translators import m2m_folder, marian_folder, mbart_folder, nllb_folder, sentences
+from directions import MODELS, Imported, import_twice, write_lines
+from translators import marian_folder, sentences
 
 import attnkit
 from attnkit.conversion.import_huggingface import import_huggingface
@@ -35,35 +35,13 @@ from attnkit.text.tags import find_code
 from attnkit.text.tokenizer import Tokenizer
 
 SETTINGS: dict[str, Any] = {"max_length": 20, "length_penalty": 1.0, "beam_size": 4}
-MODELS: dict[str, tuple[Callable[..., Any], LanguagePair, LanguagePair, dict[str, Any]]] = {
-    "m2m100": (m2m_folder, LanguagePair("en", "de"), LanguagePair("fr", "zh"), {"end": 0.5}),
-    "nllb": (nllb_folder, LanguagePair("eng_Latn", "deu_Latn"), LanguagePair("zho_Hans", "ace_Arab"), {"end": 3.0}),
-    "mbart": (mbart_folder, LanguagePair("en_XX", "de_DE"), LanguagePair("zh_CN", "ro_RO"), {"end": 2.5}),
-}
 Call = Callable[..., tuple[int, str, str]]
 ENGINES: tuple[Engine, ...] = ("torch", "compiled")
 
 
-@dataclass
-class Imported:
-    """A model of transformers, imported for two directions."""
-
-    theirs: Any
-    usual: LanguagePair
-    other: LanguagePair
-    run: Path  #: imported for the usual direction
-    run_of_other: Path
-
-
 @pytest.fixture(scope="module", params=MODELS)
 def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Imported:
-    place = tmp_path_factory.mktemp("directions")
-    make, usual, other, changes = MODELS[request.param]
-    theirs = make(place / "hub", **changes)
-    runs = []
-    for name, (src, tgt) in (("run", usual), ("other", other)):
-        runs.append(import_huggingface(place / "hub", place / name, src_lang=src, tgt_lang=tgt).path)
-    return Imported(theirs, usual, other, *runs)
+    return import_twice(tmp_path_factory.mktemp("directions"), request.param)
 
 
 def ids_of(translator: TranslationPipeline, lines: list[str]) -> list[list[list[int]]]:
@@ -121,6 +99,22 @@ def test_a_tokenizer_with_another_code_is_the_imported_one(imported: Imported) -
             ours.with_code("xx")
 
 
+def test_tokenizers_of_all_codes_share_one_bounded_cache(imported: Imported, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = open_run(imported.run).src_tokenizer
+    codes = tokenizer.language_codes[:5]
+    expected = [open_run(imported.run).src_tokenizer.with_code(code).encode(["ba be"]) for code in codes]
+    others = [tokenizer.with_code(code) for code in codes]
+    assert [other.with_code(codes[0]) for other in others] == [others[0]] * len(codes), "one tokenizer per code"
+    assert [tokenizer.with_code(code) for code in codes] == others
+    assert [other.encode(["ba be"]) for other in others] == expected
+    assert [other.encode(["ba be"]) for other in others] == expected, "ids of one code are not those of another"
+    monkeypatch.setattr("attnkit.text.tokenizer.MAX_CACHED", 100)
+    for number in range(40):
+        for other in others:
+            other.encode([f"ba be {number}"])
+    assert sum(map(len, tokenizer._known.by_code.values())) < 20
+
+
 def test_the_library_takes_languages_when_it_loads_and_for_each_call(imported: Imported) -> None:
     lines, (src, tgt) = sentences()[:20], imported.other
     expected = attnkit.Translator.load(imported.run_of_other, device="cpu", threads=1)
@@ -135,9 +129,14 @@ def test_the_library_takes_languages_when_it_loads_and_for_each_call(imported: I
     assert [one.text for one in usual.translate(lines)] != texts
     assert [one.text for one in usual.translate(lines, src_lang=src, tgt_lang=tgt)] == texts
     assert [one.text for one in usual.translate_stream(lines, src_lang=src, tgt_lang=tgt)] == texts
+    assert [text for (text,) in usual.translate_texts(lines, src_lang=src, tgt_lang=tgt)] == texts
+    assert [text for (text,) in usual.translate_texts(lines, tgt_lang=tgt)] != texts
     scores = [one.log_prob for one in expected.score(lines, texts)]
     assert [one.log_prob for one in loaded.score(lines, texts)] == scores
     assert [one.log_prob for one in usual.score(lines, texts)] != scores
+    assert [one.log_prob for one in usual.score(lines, texts, src_lang=src, tgt_lang=tgt)] == scores
+    assert [one.log_prob for one in usual.score_stream(lines, texts, src_lang=src, tgt_lang=tgt)] == scores
+    assert [one.log_prob for one in usual.score(lines, texts, tgt_lang=tgt)] != scores
     sentence = lines[0]
     page = expected.translate_document(sentence, "markdown").text
     assert usual.translate_document(sentence, "markdown", src_lang=src, tgt_lang=tgt).text == page
@@ -249,35 +248,6 @@ def test_attention_is_that_of_the_direction(imported: Imported) -> None:
         assert one.maps[0].queries[0] == load_run(imported.run, device="cpu").tgt_tokenizer.tokens([code])[0]
 
 
-def write_lines(path: Path, lines: list[str]) -> Path:
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
-
-
-def test_commands_take_both_languages(imported: Imported, call: Call, tmp_path: Path) -> None:
-    lines, chosen = sentences()[:12], ["--src-lang", imported.other.src, "--tgt-lang", imported.other.tgt]
-    mono = write_lines(tmp_path / "mono", lines)
-
-    def results(run: Path, options: Sequence[Any]) -> list[Any]:
-        """Return what commands make of the lines."""
-        code, out, err = call("translate", run, "-i", mono, *options)
-        assert code == 0, err
-        texts = write_lines(tmp_path / "texts", [line or "x" for line in out.split("\n")[:-1]])
-        code, scores, err = call("score", run, mono, texts, *options)
-        assert code == 0, err
-        folder = tmp_path / f"{run.name} {len(options)}"
-        code, _, err = call("distill", run, mono, "-o", folder / "distilled", "--keep-flagged", *options)
-        assert code == 0, err
-        limits = ["--min-log-prob", "-5", "--any-language", "--min-characters", "1", "--keep-copies"]
-        code, _, err = call("clean", mono, texts, "-o", folder / "clean", "--run", run, *limits, *options)
-        assert code == 0, err
-        written = [(folder / name).read_text() for name in ("distilled/pairs.tgt", "clean/dropped.tsv")]
-        return [out, scores, *written]
-
-    found = results(imported.run, chosen)
-    assert found == results(imported.run_of_other, []) != results(imported.run, [])
-
-
 def test_runs_are_compared_in_one_direction(imported: Imported, tmp_path: Path) -> None:
     lines = sentences()[:30]
     src, tgt = (write_lines(tmp_path / name, text) for name, text in (("a", lines), ("b", lines[::-1])))
@@ -335,8 +305,12 @@ def test_a_filter_scores_pairs_of_the_direction(imported: Imported) -> None:
     of_other, other = open_pair_scorer(imported.run_of_other, LanguagePair(), print)
     usual, plain = open_pair_scorer(imported.run, LanguagePair(), print)
     assert score(sources, targets) == of_other(sources, targets) != usual(sources, targets)
-    assert name == " ".join([plain, *map(str, imported.other)])
+    assert name == f"{plain} {':'.join(imported.other)}"
     assert other
+    language = imported.other.src
+    names = [open_pair_scorer(imported.run, LanguagePair(*pair), print)[1] for pair in ((language,), (None, language))]
+    assert len({plain, name, *names}) == 4, "a finished folder is not taken for that of other languages"
+    assert names[1] == f"{plain} {language}", "as in earlier versions"
 
 
 def test_a_service_takes_codes_as_directions(imported: Imported) -> None:

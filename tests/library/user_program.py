@@ -167,7 +167,8 @@ def streams(folder: Path, lines: Sequence[str]) -> None:
     document = translator.translate_document("<p>A dog.</p>", "html", tgt_lang="de")
     kept: list[str] = [one.text for one in translator.translate_protected(lines)]
     print(document.text, document.passages[0].signs, document.notes, kept, str(document))
-    total: float = sum(one.log_prob for one in translator.score_stream(iter(lines), iter(lines)))
+    pairs = translator.score_stream(iter(lines), iter(lines), src_lang="en", tgt_lang="de")
+    total: float = sum(one.log_prob for one in pairs)
     translator.set_threads(2)
     translator.set_stops(StopFlags(1))
     print(total, translator.replicate().tgt_tokenizer.vocab_size, translator.summary.languages)

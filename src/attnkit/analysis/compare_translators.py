@@ -18,7 +18,7 @@ from attnkit.io.plain_data import PlainResult
 from attnkit.metrics.bleu import PAIRED_TESTS, Comparison, PairedTestName, build_metric
 from attnkit.quality.overlap import find_seen
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.directions import USUAL, LanguagePair, has_choice, needed
+from attnkit.tasks.translation.directions import USUAL, LanguagePair, check_languages_used, languages_of_each
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 from attnkit.text.files import STDIN
 from attnkit.text.lines import read_lines
@@ -182,10 +182,11 @@ def _load_systems(
         files = training_text(translator.runs[0].config)
         found.append(_System(path, translator, None if files is None else _TrainingText(files)))
     translators = [one.translator for one in found if one.translator is not None]
-    several = [one for one in translators if has_choice(one.runs[0])]
-    has_codes = any(one.src_tokenizer.language_codes for one in translators)
-    for translator in several or translators[:1]:  # if none has several, a language that is given is refused
-        translator.set_languages(needed(translator.runs[0], languages) if has_codes else languages)
+    if not translators:
+        check_languages_used(languages, "a run")
+    of_each = languages_of_each([one.runs[0] for one in translators], languages)
+    for translator, own in zip(translators, of_each, strict=True):
+        translator.set_languages(own)
     return found
 
 

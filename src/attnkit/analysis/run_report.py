@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.plotting.attention_maps import MapSlice
 from attnkit.plotting.curves import Curve, GrowingCurve
 from attnkit.plotting.progress_text import score_name
-from attnkit.tasks.translation.directions import USUAL, LanguagePair
+from attnkit.tasks.translation.directions import USUAL, LanguagePair, check_languages_used, languages_of_each
 
 MOST_RUNS = 12
 _MAX_CARD = 1 << 20  # bytes of a model card that is read
@@ -95,7 +96,8 @@ def build_report(
     """Read what runs recorded; translate test files and lines, if there are any.
 
     Raises:
-        UsageError: no run, a run twice, or more than ``MOST_RUNS``; tests for a single run.
+        UsageError: no run, a run twice, or more than ``MOST_RUNS``; tests for a single run; a language that no run has,
+            or that nothing uses.
         RunError: a folder is not a run, has no records, or has no attention weights that were asked for.
         DataError: a test file cannot be used.
     """
@@ -109,6 +111,8 @@ def build_report(
             raise RunError("not a run folder", where=str(path), help="attnkit runs lists the runs below a folder")
     if request.tests:
         check_runs(paths)
+    elif not request.lines:
+        check_languages_used(request.languages, "--src or --text")
     rows = {row.path: row for row in list_runs(paths)}
     runs = [ReportedRun(str(path), rows[path], read_history(path), card_facts(path)) for path in paths]
     tests = []
@@ -136,10 +140,14 @@ def _attention(paths: Sequence[Path], request: ReportRequest, tell: Callable[[st
         return found
     from attnkit.analysis.attention import extract_attention
     from attnkit.analysis.attention_request import AttentionQuery, MapSelection, pick
+    from attnkit.tasks.translation.loading import open_run
 
-    for path in paths:
+    of_each = [request.languages]
+    if any(request.languages) and len(paths) > 1:
+        of_each = languages_of_each([open_run(path) for path in paths], request.languages)
+    for path, languages in zip(paths, cycle(of_each), strict=False):
         tell(f"attention of {path}")
-        answer = extract_attention(AttentionQuery(path, list(request.lines), languages=request.languages))
+        answer = extract_attention(AttentionQuery(path, list(request.lines), languages=languages))
         for line, example in zip(found, answer.sentences, strict=True):
             line.seen.append(SeenLine(str(path), example.target, list(map(_plain, pick(example, MapSelection())))))
     return found

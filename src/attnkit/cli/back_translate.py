@@ -36,7 +36,7 @@ def command(
         str | None, Option(help="Language of the translations, if RUN has several: en.", metavar="CODE")
     ] = None,
     mono_lang: Annotated[
-        str | None, Option(help="Language of MONO, if --forward has several or RUN is imported.", metavar="CODE")
+        str | None, Option(help="Language of MONO, if --forward has several or RUN has codes.", metavar="CODE")
     ] = None,
     checkpoint: options.CheckpointName = None,
     adapter: options.Adapter = None,

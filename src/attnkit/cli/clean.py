@@ -75,6 +75,7 @@ def command(
     from attnkit.io.job_folder import is_finished
     from attnkit.quality.clean import clean
     from attnkit.quality.clean_output import CleanRequest
+    from attnkit.tasks.translation.directions import LanguagePair, check_languages_used
 
     if (run is None) != (min_log_prob is None):
         raise UsageError("--run and --min-log-prob require each other")
@@ -87,8 +88,9 @@ def command(
     flags = {name: f"--{name.replace('_', '-')}" for name in given}
     config = validate(CleanConfig, given, flags)
     score, scored_by = None, ""
-    if run is not None:
-        from attnkit.tasks.translation.directions import LanguagePair
+    if run is None:
+        check_languages_used(LanguagePair(src_lang, tgt_lang), "--run")
+    else:
         from attnkit.tasks.translation.pair_scorer import open_pair_scorer  # imports torch
 
         score, scored_by = open_pair_scorer(run, LanguagePair(src_lang, tgt_lang), console.warn)

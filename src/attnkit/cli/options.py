@@ -97,7 +97,10 @@ Split = Annotated[
 ]
 Adapter = Annotated[Path | None, Option(help="Run of an adapter to add to RUN's weights.", metavar="RUN")]
 SourceLanguage = Annotated[
-    str | None, Option("--src-lang", help="Source language of an imported model: eng_Latn.", metavar="CODE")
+    str | None,
+    Option(
+        "--src-lang", help="Source language of an imported model: eng_Latn; of others, only checked.", metavar="CODE"
+    ),
 ]
 TargetLanguage = Annotated[
     str | None, Option("--tgt-lang", help="Target language of a run with several: de.", metavar="CODE")

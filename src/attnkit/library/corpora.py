@@ -124,19 +124,22 @@ def clean(
 
     Raises:
         DataError: no pair is left.
-        UsageError: the folder holds something else, the settings changed, or a run is given without ``min_log_prob``.
+        UsageError: the folder holds something else, the settings changed, a run is given without ``min_log_prob``, or a
+            language without a run.
     """
     from attnkit.quality.clean import clean as clean_files
     from attnkit.quality.clean_output import CleanRequest
     from attnkit.quality.config import CleanConfig
+    from attnkit.tasks.translation.directions import LanguagePair, check_languages_used
 
     config = validate(CleanConfig, dict(settings or {}))
     if (run is None) != (config.min_log_prob is None):
         help = "give run=, and settings={'min_log_prob': -9.0}"
         raise UsageError("run and min_log_prob require each other", where="run", help=help)
     score, scored_by = None, ""
-    if run is not None:
-        from attnkit.tasks.translation.directions import LanguagePair
+    if run is None:
+        check_languages_used(LanguagePair(src_lang, tgt_lang), "run")
+    else:
         from attnkit.tasks.translation.pair_scorer import open_pair_scorer
 
         score, scored_by = open_pair_scorer(Path(run), LanguagePair(src_lang, tgt_lang), warn)

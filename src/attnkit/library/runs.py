@@ -149,7 +149,7 @@ def compare(
 
     Raises:
         RunError: a run cannot be used.
-        UsageError: there are fewer than two systems, or a file is missing or one too many.
+        UsageError: there are fewer than two systems, a file is missing or one too many, or no run uses a language.
         DataError: a file is missing or empty, or line counts differ.
     """
     from attnkit.analysis.compare_translators import check_systems, compare_translators
@@ -200,7 +200,7 @@ def report(
         quiet: whether to show no progress.
 
     Raises:
-        UsageError: no run, too many, one twice, or tests for a single run.
+        UsageError: no run, too many, one twice, tests for a single run, or a language that nothing uses.
         RunError: a folder is not a run or has no records.
         DataError: a test file cannot be used.
     """

@@ -105,7 +105,7 @@ class Translator:
             help = "add replace_unknowns=True"
             raise UsageError("a dictionary requires replace_unknowns", where="dictionary", help=help)
         if shortlist is not None:
-            pipeline.shortlist = LexiconShortlist(Path(shortlist), pipeline.src_tokenizer, pipeline.tgt_tokenizer)
+            pipeline.shortlist = LexiconShortlist(Path(shortlist), opened[0].src_tokenizer, opened[0].tgt_tokenizer)
         if replace_unknowns:
             _check_attention(pipeline, "replace_unknowns")
             pipeline.replacer = UnknownReplacer(as_path(dictionary), pipeline.src_tokenizer, pipeline.tgt_tokenizer)
@@ -232,16 +232,19 @@ class Translator:
         lines: Sequence[str],
         *,
         on_done: Callable[[int, list[str]], None] | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
         **options: Unpack[SearchArguments],
     ) -> list[list[str]]:
         """Return the texts of translations alone, the best of each line first.
 
-        They are those of ``translate``, without the time that tokens, scores and signs take; ``on_done`` as there.
+        They are those of ``translate``, without the time that tokens, scores and signs take; the other arguments are as
+        there.
 
         Raises:
             UsageError: an invalid option.
         """
-        self._set((), None)
+        self._set((), None, LanguagePair(src_lang, tgt_lang))
         config = self._pipeline.configure({"scores": False, **options})
         record = config.coverage_penalty != 0 or self._pipeline.replacer is not None
         with self._reporting(on_done, texts_of):
@@ -337,22 +340,39 @@ class Translator:
         return found
 
     @checked
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+    ) -> list[PairScore]:
         """Return the log-probability of each target given its source, by the first run.
+
+        The languages are those of ``translate``.
 
         Raises:
             DataError: there are not as many targets as sources, or a line is too long for the model.
+            UsageError: an unknown language.
         """
         check_lengths("sources", "targets", sources, targets)
-        return list(self.score_stream(sources, targets))
+        return list(self.score_stream(sources, targets, src_lang=src_lang, tgt_lang=tgt_lang))
 
     @checked
-    def score_stream(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[PairScore]:
+    def score_stream(
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        *,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+    ) -> Iterator[PairScore]:
         """Yield what ``score`` returns, pair by pair; read a window of pairs ahead."""
         searcher = self._pipeline.searcher
         assert isinstance(searcher, EngineSearch), "made by load"
         scorer, device = searcher.load_scorer()
-        self._set((), None)
+        self._set((), None, LanguagePair(src_lang, tgt_lang))
         sides = windows(single_lines(sources), single_lines(targets))
         pairs = (pair for both in sides for pair in zip(*both, strict=True))
         run, direction, stops = self._pipeline.runs[0], self._pipeline.direction, self._pipeline.stops

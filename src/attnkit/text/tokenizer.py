@@ -35,6 +35,24 @@ _SPACED = re.compile(r" +[^ ]*")
 _BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")  #: word starts in the vocabulary of GPT-2
 
 
+class KnownChunks:
+    """Cache of the ids of chunks, by the language code before them; empty for no code."""
+
+    def __init__(self) -> None:
+        self.by_code: dict[str, dict[str, list[int]]] = {}
+        self.n_characters = 0
+
+    def of(self, code: str) -> dict[str, list[int]]:
+        """Return the ids of chunks with a code, to be added to; clear a full cache first."""
+        if self.n_characters > MAX_CACHED:
+            self.clear()
+        return self.by_code.setdefault(code, {})
+
+    def clear(self) -> None:
+        """Forget all chunks; a thread that encodes keeps what it got from ``of``."""
+        self.by_code, self.n_characters = {}, 0
+
+
 class Tokenizer:
     """Tokenizer of a vocabulary, created by ``train_vocabulary`` or ``load``."""
 
@@ -66,8 +84,8 @@ class Tokenizer:
         self._symbols = {space + symbol: len(SPECIALS) + i for i, symbol in enumerate(config.symbols)}
         self._symbol_pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
         self._shown: dict[int, str] = {}
-        self._known: dict[str, list[int]] = {}
-        self._n_cached = 0
+        self._known = KnownChunks()  # shared, as the next, by the tokenizers of ``with_code``
+        self._of_codes: dict[str, Tokenizer] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -126,18 +144,21 @@ class Tokenizer:
         return () if self.pieces is None else self.pieces.language_codes
 
     def with_code(self, code: str) -> Tokenizer:
-        """Return a tokenizer of the same entries with another language code before texts.
+        """Return the tokenizer of the same entries with another code before texts.
 
-        Raises ``ValueError`` if it is not among ``language_codes``.
+        There is one per code, and all of them share a cache. Raises ``ValueError`` if the code is not among
+        ``language_codes``.
         """
         if self.pieces is None:
             raise ValueError("the vocabulary has no language codes")
         if code == self.pieces.code:
             return self
-        other = copy.copy(self)
-        other.pieces, other._engine_json = self.pieces.with_code(code), {**self._engine_json, "code": code}
-        other._known, other._n_cached = {}, 0
-        return other
+        if code not in self._of_codes:
+            other = copy.copy(self)
+            other.pieces, other._engine_json = self.pieces.with_code(code), {**self._engine_json, "code": code}
+            self._of_codes.setdefault(self.pieces.code or "", self)
+            self._of_codes.setdefault(code, other)  # another thread may have been first
+        return self._of_codes[code]
 
     def is_continuation(self, id: int) -> bool:
         """Return whether an entry is a WordPiece continuation, used only inside words."""
@@ -168,13 +189,10 @@ class Tokenizer:
         A ``</s>`` in the text is not special. Raises ``DataError`` for a lone surrogate, which is not a character.
         """
         chunks = [self.chunks(line) for line in lines]
-        if self._n_cached > MAX_CACHED:
-            self._known.clear()
-            self._n_cached = 0
-        known = self._known
+        known = self._known.of("" if self.pieces is None else self.pieces.code or "")
         new = list({chunk for line in chunks for chunk in line if chunk not in known})
         if new:
-            self._n_cached += sum(map(len, new))
+            self._known.n_characters += sum(map(len, new))
             try:
                 known.update(zip(new, self._encode_chunks([self.word_prefix + chunk for chunk in new]), strict=True))
             except TypeError as error:  # raised by tokenizers for a str that UTF-8 cannot encode

@@ -29,6 +29,7 @@ from attnkit.tasks.translation.synthetic_pairs import (
     PairWriter,
     SyntheticRequest,
     check_files,
+    choose_languages,
     job_settings,
     write_windows,
 )
@@ -116,6 +117,7 @@ def augment(
             what = f"no run translates into the language of {option}"
             help = f"add {'--backward' if option == '--src-lang' else '--forward'} RUN, or leave it out"
             raise UsageError(what, where=option, help=help)
+    choose_languages(writers)
     settings = {
         f"run {number}": job_settings(job, writer.search)
         for number, (job, writer) in enumerate(zip(jobs, writers, strict=True), 1)

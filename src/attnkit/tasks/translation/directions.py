@@ -47,6 +47,34 @@ def needed(run: OpenedRun, languages: LanguagePair) -> LanguagePair:
     return languages if run.src_tokenizer.language_codes else languages._replace(src=None)
 
 
+def share_languages(runs: Sequence[tuple[OpenedRun, LanguagePair]]) -> list[LanguagePair]:
+    """Return the languages of each run of a job, given those of its text.
+
+    A run without a choice, which refuses languages, gets none that is chosen for another run.
+    """
+    chosen = {language for run, languages in runs if has_choice(run) for language in languages}
+    return [
+        languages if has_choice(run) else LanguagePair(*(None if one in chosen else one for one in languages))
+        for run, languages in runs
+    ]
+
+
+def languages_of_each(runs: Sequence[OpenedRun], languages: LanguagePair) -> list[LanguagePair]:
+    """Return the languages of each run that translates the same text.
+
+    Beside a run with codes, the source language is not for those with tags.
+    """
+    has_codes = any(run.src_tokenizer.language_codes for run in runs)
+    return share_languages([(run, needed(run, languages) if has_codes else languages) for run in runs])
+
+
+def check_languages_used(languages: LanguagePair, needs: str, options: tuple[str, str] = OPTIONS) -> None:
+    """Raise ``UsageError`` for any language; ``needs`` names what would use it."""
+    for option, language in zip(options, languages, strict=True):
+        if language is not None:
+            raise UsageError(f"{option} requires {needs}", where=option, help=f"leave out {option}")
+
+
 def find_direction(
     run: OpenedRun, languages: LanguagePair = USUAL, options: tuple[str, str] = OPTIONS
 ) -> TranslationDirection:

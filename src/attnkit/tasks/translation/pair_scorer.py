@@ -32,5 +32,6 @@ def open_pair_scorer(run: Path, languages: LanguagePair, warn: Callable[[str], N
         found = score_pairs(opened, scorer, device, zip(sources, targets, strict=True), direction=direction)
         return [one.log_prob / one.n_tokens for one in found]
 
-    named = [language for language in languages if language is not None]
-    return score, " ".join([fingerprint_of(RunFolder(run).checkpoint()[0]), *named])
+    src, tgt = languages
+    named = [tgt or ""] if src is None else [f"{src}:{tgt or ''}"]  # without a source as in earlier versions
+    return score, " ".join([fingerprint_of(RunFolder(run).checkpoint()[0]), *filter(None, named)])

@@ -36,7 +36,7 @@ class Segmenter:
         self._splitter = SentenceSplitter(statistics)
         self.tell: Callable[[str], None] = lambda text: None
         """Receives a message when ``auto`` splits a line for the first time."""
-        self._has_told = False
+        self._told: set[str] = set()  # what is told once, by copies too
 
     def split(self, line: str, ids: list[int], number: int = 1) -> list[TextSegment]:
         """Return the segments of a line, none if it is blank.
@@ -86,10 +86,11 @@ class Segmenter:
         is_usual = known is not None and len(found) <= known.sentences and n_tokens <= known.tokens
         if len(found) == 1 or (is_auto and is_usual):
             return whole
-        if is_auto and not self._has_told:
+        if is_auto and not self._told:
             what = f"line {number:,} has {len(found)} sentences, more than the training text's lines"
-            self.tell(f"{what}: such lines are split into sentences (--split lines keeps them whole)")
-            self._has_told = True
+            told = f"{what}: such lines are split into sentences (--split lines keeps them whole)"
+            self._told.add(told)
+            self.tell(told)
         return found
 
     def _within_length(self, text: str, ids: list[int], before: str, code: str) -> list[TextSegment]:

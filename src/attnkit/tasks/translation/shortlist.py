@@ -28,6 +28,9 @@ class LexiconShortlist:
         self._always = np.zeros(tgt.vocab_size, bool)
         self._always[self._lexicon.frequent[:FREQUENT]] = self._always[self._lexicon.of(-1)] = True
         self._joint = vocabularies[0] == vocabularies[1]
+        if src.language_codes and src.language_codes == tgt.language_codes:
+            first = src.language_codes[0]  # the code is all that may differ
+            self._joint = src.with_code(first).fingerprint == tgt.with_code(first).fingerprint
 
     def of(self, ids: Sequence[int], more: Sequence[int] = ()) -> NDArray[np.int32]:
         """Return the target ids allowed for source ``ids``, in ascending order.

@@ -86,7 +86,7 @@ def open_translator(
     # Greedy search needs no normalized scores; they are computed only if they are printed.
     shown = request.scores or request.confidence or request.as_json
     config = translator.configure({"scores": shown, "token_scores": request.token_scores, **request.search})
-    src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
+    src, tgt = opened[0].src_tokenizer, opened[0].tgt_tokenizer  # whose codes do not depend on the direction
     if request.shortlist is not None:
         translator.shortlist = LexiconShortlist(request.shortlist, src, tgt)
     if request.unknowns:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnkit.checkpoints.adapters import fingerprint_of
 from attnkit.checkpoints.run_folder import RunFolder
@@ -22,7 +22,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.io.job_folder import check_not_inside, is_finished
 from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.bleu import build_metric, score_sentences
-from attnkit.tasks.translation.directions import OPTIONS, LanguagePair, find_direction, needed
+from attnkit.tasks.translation.directions import OPTIONS, LanguagePair, check_languages_used, needed, share_languages
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.loading import OpenedRun
@@ -99,8 +99,8 @@ def make_pairs(
     """
     check_files(request)
     writer = PairWriter(request, tell)
-    if not request.is_back:  # no run of the other direction needs the language of the text
-        find_direction(writer.run, LanguagePair(request.text_lang, request.tgt_lang), request.lang_options)
+    # In back-translation, the language of the text is that of the run of the other direction.
+    choose_languages([writer], checks_source=not request.is_back)
     settings = job_settings(request, writer.search)
     return write_windows(request, settings, [writer], writer.write, progress, resumed)
 
@@ -180,6 +180,30 @@ def read_windows(request: SyntheticRequest) -> Iterator[list[Line]]:
     return line_batches(lines, request.batching.window, None, lambda one: len(one[0]) + len(one[1] or ""))
 
 
+class LanguageChoice(NamedTuple):
+    """Languages of a job's text for one of its runs."""
+
+    translator: TranslationPipeline
+    languages: LanguagePair
+    options: tuple[str, str]  #: that gave the languages
+
+
+def choose_languages(writers: Sequence[PairWriter], *, checks_source: bool = False) -> None:
+    """Set the languages of all runs of a job.
+
+    Runs whose languages have tags do not need that of the source, which ``checks_source`` checks all the same. Raises
+    ``UsageError`` for a language that a run does not know, or that no run needs.
+    """
+    choices = [choice for writer in writers for choice in writer.choices]
+    given = [(one.translator.runs[0], one.languages) for one in choices]
+    wanted = [(run, languages if checks_source else needed(run, languages)) for run, languages in given]
+    unused = {*choices[0].languages} - {language for _, languages in wanted for language in languages}
+    own = LanguagePair(*(language if language in unused else None for language in choices[0].languages))
+    check_languages_used(own, "--forward, or an imported run with language codes", choices[0].options)
+    for choice, languages in zip(choices, share_languages(wanted), strict=True):
+        choice.translator.set_languages(languages, choice.options)
+
+
 class PairWriter:
     """Turns lines into pairs by a translation run."""
 
@@ -189,9 +213,6 @@ class PairWriter:
         self._translator, self._searcher = open_translator(
             request, tell, request.run, request.checkpoint, request.adapter
         )
-        # Where languages have tags, that of the text matters to the run of the other direction alone.
-        languages = needed(self.run, LanguagePair(request.text_lang, request.tgt_lang))
-        self._translator.set_languages(languages, request.lang_options)
         self._translator.segmenter.policy = request.split
         self._translator.segmenter.tell = tell
         search = {"scores": request.config.min_log_prob is not None, **request.search}
@@ -201,7 +222,7 @@ class PairWriter:
         if request.references is not None and self.search.num_hypotheses < 2:
             what = "choosing by a reference needs several hypotheses per line"
             raise UsageError(what, where="--beam-size", help="--beam-size 5, or leave TGT out")
-        self._forward: ForwardFilter | None = None
+        self._forward = None if request.forward is None else ForwardFilter(request.forward, request, tell)
         self._bleu = build_metric("bleu", by_sentence=True)
         self._is_loaded, self._is_first = False, True
 
@@ -209,10 +230,21 @@ class PairWriter:
         """Load the weights, and the run of the other direction for filters, once."""
         if self._is_loaded:
             return
-        self._is_loaded, request = True, self._request
+        self._is_loaded = True
         self._searcher.load(replace(self._translator.job(self.search), joins=None))
-        if request.forward is not None:
-            self._forward = ForwardFilter(request.forward, request, self._tell)
+        if self._forward is not None:
+            self._forward.load()
+
+    @property
+    def choices(self) -> list[LanguageChoice]:
+        """Return the languages of the text for each run of the writer."""
+        request = self._request
+        languages, options = LanguagePair(request.text_lang, request.tgt_lang), request.lang_options
+        found = [LanguageChoice(self._translator, languages, options)]
+        if self._forward is not None:
+            languages, options = LanguagePair(*languages[::-1]), options[::-1]
+            found.append(LanguageChoice(self._forward.translator, languages, options))
+        return found
 
     @property
     def run(self) -> OpenedRun:
@@ -302,16 +334,17 @@ class ForwardFilter:
     """Judges back-translated pairs by a run from the source to the target language."""
 
     def __init__(self, run: Path, request: SyntheticRequest, tell: Callable[[str], None]) -> None:
-        """Open the run, and load its weights."""
+        """Open the run; its weights are loaded by ``load``."""
         self._config, self._batching = request.config, request.batching
-        self._translator, searcher = open_translator(request, tell, run)
-        self._opened, options = self._translator.runs[0], request.lang_options
-        languages = needed(self._opened, LanguagePair(request.tgt_lang, request.text_lang))
-        self._translator.set_languages(languages, (options[1], options[0]))
-        self._search = self._translator.configure({"beam_size": 1, "num_hypotheses": 1, "scores": False})
-        if self._config.min_forward_log_prob is not None:
-            self._scorer, self._device = searcher.load_scorer()
+        self.translator, self._searcher = open_translator(request, tell, run)
+        self._opened = self.translator.runs[0]
+        self._search = self.translator.configure({"beam_size": 1, "num_hypotheses": 1, "scores": False})
         self._chrf = build_metric("chrf")
+
+    def load(self) -> None:
+        """Load the weights."""
+        if self._config.min_forward_log_prob is not None:
+            self._scorer, self._device = self._searcher.load_scorer()
 
     def reasons(self, pairs: Sequence[SyntheticPair]) -> list[str | None]:
         """Return why each pair is dropped, None to keep it; sources have no tag."""
@@ -322,7 +355,7 @@ class ForwardFilter:
         kept = [i for i, reason in enumerate(reasons) if reason is None]
         if least is None or not kept:
             return reasons
-        found = self._translator.stream([pairs[i].source for i in kept], self._search, self._batching)
+        found = self.translator.stream([pairs[i].source for i in kept], self._search, self._batching)
         texts = [line.outputs[0].text for line in found]
         scores = score_sentences(self._chrf, texts, [[pairs[i].target for i in kept]])
         for i, score in zip(kept, scores, strict=True):
@@ -330,7 +363,7 @@ class ForwardFilter:
         return reasons
 
     def _drop_improbable(self, pairs: Sequence[SyntheticPair], reasons: list[str | None], least: float) -> None:
-        longest, direction = self._opened.config.model.max_positions, self._translator.direction
+        longest, direction = self._opened.config.model.max_positions, self.translator.direction
         sides = [
             tokenizer.encode([getattr(pair, side) for pair in pairs])
             for side, tokenizer in (("source", direction.src_tokenizer), ("target", direction.tgt_tokenizer))

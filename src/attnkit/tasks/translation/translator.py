@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from attnkit.decoding.suppression import SuppressedPhrases
     from attnkit.tasks.translation.terminology import Terminology, TermUse
     from attnkit.text.glossary import Glossary
-
-MAX_DIRECTIONS = 16  #: kept with the lines that their tokenizers know
 
 
 def load_translator(
@@ -105,7 +104,7 @@ class TranslationPipeline:
         self.replacer: UnknownReplacer | None = None
         """Replaces unknown words, if set; requires recorded attention (``record``)."""
         self._direction: TranslationDirection | None = None
-        self._directions: dict[LanguagePair, TranslationDirection] = {}
+        self._languages: LanguagePair | None = None  # of the direction
         self._configured: tuple[object, SearchConfig] | None = None  # options of the last call, with its settings
         if not has_choice(runs[0]):
             self.set_languages(USUAL)
@@ -144,11 +143,10 @@ class TranslationPipeline:
         Raises ``UsageError``, which names one of ``options``, if the runs do not know a language, or None leaves a
         choice.
         """
-        if languages not in self._directions:
-            if len(self._directions) >= MAX_DIRECTIONS:
-                self._directions.clear()
-            self._directions[languages] = find_direction(self.runs[0], languages, options)
-        self._direction = direction = self._directions[languages]
+        if languages == self._languages:
+            return
+        direction = find_direction(self.runs[0], languages, options)
+        self._languages, self._direction = languages, direction
         self.src_tokenizer, self.tgt_tokenizer = direction.src_tokenizer, direction.tgt_tokenizer
         self.segmenter.tokenizer = direction.src_tokenizer
         self.segmenter.max_length = self.max_source - len(direction.tag)
@@ -217,11 +215,20 @@ class TranslationPipeline:
         prefixes: Iterable[str] | None = None,
         record: bool = False,
     ) -> Iterator[TranslatedLine]:
-        """Yield one ``TranslatedLine`` per line, in order; read a window of lines ahead."""
+        """Yield one ``TranslatedLine`` per line, in order; read a window of lines ahead.
+
+        What is set later, such as other languages or terms, does not change the lines of this call.
+        """
         batching = batching or Batching()
         job = self.job(config or self.search, record or self.replacer is not None)
         windows = line_batches(lines, batching.window, None)
-        return chain.from_iterable(self.translate_windows(windows, job, batching, prefixes))
+        return chain.from_iterable(self._snapshot().translate_windows(windows, job, batching, prefixes))
+
+    def _snapshot(self) -> TranslationPipeline:
+        """Return a pipeline of the same runs and settings, which stay as they are."""
+        kept = copy.copy(self)
+        kept.segmenter = copy.copy(self.segmenter)
+        return kept
 
     def job(self, config: SearchConfig, record: bool = False) -> SearchJob:
         """Return a search with the suppressed phrases and the terms that are set.
