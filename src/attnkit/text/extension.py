@@ -137,9 +137,8 @@ def row_origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 def shared_row_origins(old: Sequence[Tokenizer], new: Sequence[Tokenizer]) -> list[list[int]]:
     """Return the origins of rows that both sides share: source, then target.
 
-    Sides with one list of names may cut text in two ways, as those of an imported Marian. The row of a new entry is made
-    of its parts on the side that has the entry as a piece. If both have it, the parts are those without <unk>, of the
-    target if there are two such ways.
+    Sides with one list of names may cut text in two ways, as those of an imported Marian. A new entry is cut by the
+    side that has it as a piece; if both have it, by the one that knows all its parts, and by the target if both do.
     """
     (src_old, tgt_old), (src_new, tgt_new) = old, new
     origins = row_origins(tgt_old, tgt_new)

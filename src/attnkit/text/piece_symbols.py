@@ -48,12 +48,21 @@ def with_symbols(tokenizer: Tokenizer, symbols: Sequence[str]) -> Tokenizer:
         )
     _check(pieces, symbols)
     made = with_new_pieces(tokenizer, [symbol_entry(symbol, pieces.model.algorithm) for symbol in symbols], symbols)
-    for symbol in symbols:
-        assert made.pieces is not None
-        if made.pieces.encode([symbol], [False]) != [[made.token_id(symbol)]]:
-            what = f"the symbol {symbol!r} consists of other symbols"
-            raise UsageError(what, where=_WHERE, help=_NAME)
+    assert made.pieces is not None
+    for symbol in _cut_symbols(made.pieces, symbols):
+        raise UsageError(f"the symbol {symbol!r} consists of other symbols", where=_WHERE, help=_NAME)
+    before = list(pieces.symbol_ids)
+    known = sorted(set(before).difference(symbols, _cut_symbols(pieces, before)))
+    for symbol in _cut_symbols(made.pieces, known):
+        what = f"the known symbol {symbol!r} would consist of new ones, and be a single token no more"
+        raise UsageError(what, where=_WHERE, help=_NAME)
     return made
+
+
+def _cut_symbols(pieces: PieceVocabulary, symbols: Sequence[str]) -> list[str]:
+    """Return the symbols that are cut into other pieces."""
+    rows = pieces.encode(symbols, [False] * len(symbols))
+    return [symbol for symbol, row in zip(symbols, rows, strict=True) if row != [pieces.symbol_ids.get(symbol)]]
 
 
 def with_new_pieces(tokenizer: Tokenizer, entries: Sequence[SentencePieceEntry], names: Sequence[str]) -> Tokenizer:
