@@ -40,6 +40,10 @@ def spm(kind: str) -> bytes:
     return made.getvalue()
 
 
+def symbol_of(syllables: list[str]) -> str:
+    return 2 * "".join(syllables)
+
+
 def extended(place: Path, syllables: list[str]) -> tuple[LoadedRun, LoadedRun]:
     """Return an imported run, and one with pieces for words of some syllables that begins from it."""
     old = import_huggingface(place / "hub", place / "run").path
@@ -47,7 +51,13 @@ def extended(place: Path, syllables: list[str]) -> tuple[LoadedRun, LoadedRun]:
     for name, parts in zip(("src", "tgt", "new"), (*SCRIPTS.values(), syllables), strict=True):
         (place / name).write_text("".join(f"{line}\n" for line in lines_of(parts, 2)))
     src, tgt, text = ([str(place / name)] for name in ("src", "tgt", "new"))
-    flags = {"data.src": src, "data.tgt": tgt, "extension.files": text, "extension.entries": 20}
+    flags: dict[str, list[str] | int] = {
+        "data.src": src,
+        "data.tgt": tgt,
+        "extension.files": text,
+        "extension.entries": 20,
+    }
+    flags["extension.symbols"] = [symbol_of(syllables)]
     resolved = resolve(flags, sets=SETS, preset_name="tiny", fixed=inherited(old, run))
     for _ in train(TrainRequest(resolved.config, run, init_from=old)):
         pass
@@ -66,13 +76,13 @@ def test_a_shared_row_begins_from_the_side_that_has_the_piece(
     learned = [name for name in new.tgt_tokenizer.names if name not in old.tgt_tokenizer.names]
     assert before.pieces is not None and len(learned) > 5
     weights = [run.model.state_dict() for run in (old, new)]
-    n_known = 0
+    known = list[str]()
     for name in learned:
         (ids,) = before.pieces.encode_normalized([name])
         if 3 in ids:  # of the other script: its side has learned it as characters
             continue
-        n_known += 1
+        known.append(name)
         id = new.tgt_tokenizer.names.index(name)
         for key in ("encoder.embedding.words.weight", "output.bias"):
             torch.testing.assert_close(weights[1][key][id], weights[0][key][ids].mean(0), msg=f"{name} in {key}")
-    assert n_known > 5
+    assert len(known) > 5 and symbol_of(SCRIPTS[kind]) in known

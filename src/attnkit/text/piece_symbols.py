@@ -36,7 +36,7 @@ def with_symbols(tokenizer: Tokenizer, symbols: Sequence[str]) -> Tokenizer:
 
     Raises ``UsageError`` if a symbol cannot be one: it is special or contains what is, normalization changes it, or it
     consists of other symbols; or if it would be part of an earlier symbol, which would be cut then. Raises
-    ``ValueError`` for white space and lone surrogates. A vocabulary that takes no pieces is refused even without symbols.
+    ``ValueError`` for white space and lone surrogates. A vocabulary that takes no pieces is always refused.
     """
     pieces = tokenizer.pieces
     assert pieces is not None, "the caller looks"
