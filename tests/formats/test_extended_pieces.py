@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.engine.resolve import inherited, resolve
 from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.task import TrainRequest, train
+from attnkit.text.extension import extend_vocabularies, shared_row_origins
 
 SCRIPTS = {"unigram": ["ba", "be", "do", "ing", "lo"], "bpe": ["ма", "ни", "ко", "ру", "ть"]}  #: source, target
 SETS = ["optimization.learning_rate=1e-30", "data.held_out=5", "limits.max_steps=1", "device=cpu", "threads=1"]
@@ -86,3 +88,28 @@ def test_a_shared_row_begins_from_the_side_that_has_the_piece(
         for key in ("encoder.embedding.words.weight", "output.bias"):
             torch.testing.assert_close(weights[1][key][id], weights[0][key][ids].mean(0), msg=f"{name} in {key}")
     assert len(known) > 5 and symbol_of(SCRIPTS[kind]) in known
+
+
+def test_symbols_are_added_to_symbols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names with characters of regular expressions are text, and earlier symbols keep their rows and stay single."""
+    monkeypatch.setattr(translators, "pieces", spm)
+    marian_folder(tmp_path / "hub")
+    old = load_run(import_huggingface(tmp_path / "hub", tmp_path / "run").path, device="cpu")
+    calls = [["<b>", "a.*b"], ["[x]", "</b>", "(b|a"]]
+    sides = [(old.src_tokenizer, old.tgt_tokenizer)]
+    for symbols in calls:
+        sides.append(extend_vocabularies(*sides[-1], symbols, lambda: lines_of(["ba", "ни"], 4), 5))
+    for before, after in pairwise(sides):
+        origins = dict(zip(after[0].names, shared_row_origins(before, after), strict=True))
+        assert after[0].names == after[1].names and len(after[0].names) > len(before[0].names)
+        assert [origins[name] for name in before[0].names] == [[id] for id in range(before[0].vocab_size)]
+    every = [*calls[0], *calls[1]]
+    lines = [f"ba{one}be {other} до{one}{other}" for one in every for other in every]
+    for side in sides[-1]:
+        assert side.pieces is not None
+        model = sentencepiece.SentencePieceProcessor(model_proto=side.pieces.raw)
+        assert side.pieces.encode_pieces(lines) == model.encode(lines)
+        for line, row in zip(lines, side.encode(lines), strict=True):
+            for symbol in every:
+                id = side.token_id(symbol)
+                assert id is not None and row.count(id) == line.count(symbol), line
