@@ -73,12 +73,17 @@ def is_run(symbol: str) -> bool:
 
 
 def check_symbols(symbols: tuple[str, ...]) -> None:
-    """Raise ``ValueError`` if symbols contain white space, are special or repeated."""
+    """Raise ``ValueError`` if symbols contain white space, are special or repeated.
+
+    Neither may they contain lone surrogates, which are not characters.
+    """
     for symbol in symbols:
         if not symbol or symbol.split() != [symbol]:
             raise ValueError(f"the symbol {symbol!r} is empty or contains white space")
         if symbol in SPECIALS:
             raise ValueError(f"{symbol!r} is a special entry and cannot be a symbol")
+        if any("\ud800" <= character <= "\udfff" for character in symbol):
+            raise ValueError(f"the symbol {symbol!r} contains a lone surrogate, which is not a character")
     if len(set(symbols)) != len(symbols):
         raise ValueError("symbols must be unique")
 

@@ -132,3 +132,20 @@ def row_origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
         else:
             origins.append(old.encode([text.removeprefix(" ")])[0] or [UNK_ID])
     return origins
+
+
+def shared_row_origins(old: Sequence[Tokenizer], new: Sequence[Tokenizer]) -> list[list[int]]:
+    """Return the origins of rows that both sides share: source, then target.
+
+    Sides with one list of names may cut text in two ways, as those of an imported Marian. A new entry is cut by the
+    side that has it as a piece; if both have it, by the one that knows all its parts, and by the target if both do.
+    """
+    (src_old, tgt_old), (src_new, tgt_new) = old, new
+    origins = row_origins(tgt_old, tgt_new)
+    if src_new.pieces is None or tgt_new.pieces is None or src_new.pieces.raw == tgt_new.pieces.raw:
+        return origins
+    in_src, in_tgt = ({piece.text for piece in side.model.pieces} for side in (src_new.pieces, tgt_new.pieces))
+    for id, (name, ids) in enumerate(zip(src_new.names, row_origins(src_old, src_new), strict=True)):
+        if name in in_src and (name not in in_tgt or (UNK_ID in origins[id] and UNK_ID not in ids)):
+            origins[id] = ids
+    return origins

@@ -34,38 +34,51 @@ def with_symbols(tokenizer: Tokenizer, symbols: Sequence[str]) -> Tokenizer:
     In the network, new symbols follow the pieces: codes of languages, mask and unused rows come after them, as
     transformers expects it. Rows grow by as many as unused ones do not suffice.
 
-    Raises ``UsageError`` if a symbol cannot be one: it is special, or normalization changes it, or it consists of other
-    symbols. Raises ``ValueError`` for white space.
+    Raises ``UsageError`` if a symbol cannot be one: it is special or contains what is, normalization changes it, or it
+    consists of other symbols; or if it would be part of an earlier symbol, which would be cut then. Raises
+    ``ValueError`` for white space and lone surrogates. A vocabulary that takes no pieces is always refused.
     """
     pieces = tokenizer.pieces
     assert pieces is not None, "the caller looks"
+    if pieces.codes == "anywhere":
+        what = "the vocabulary of this model takes no new symbols or entries"
+        raise UsageError(what, where="extension", help="supported: translators")
     check_symbols(tuple(symbols))
     if not symbols:
         return tokenizer
-    if pieces.codes == "anywhere":
-        raise UsageError(
-            "the vocabulary of this model takes no new symbols", where=_WHERE, help="supported: translators"
-        )
     _check(pieces, symbols)
     made = with_new_pieces(tokenizer, [symbol_entry(symbol, pieces.model.algorithm) for symbol in symbols], symbols)
-    for symbol in symbols:
-        assert made.pieces is not None
-        if made.pieces.encode([symbol], [False]) != [[made.token_id(symbol)]]:
-            what = f"the symbol {symbol!r} consists of other symbols"
-            raise UsageError(what, where=_WHERE, help=_NAME)
+    assert made.pieces is not None
+    for symbol in _cut_symbols(made.pieces, symbols):
+        raise UsageError(f"the symbol {symbol!r} consists of other symbols", where=_WHERE, help=_NAME)
+    before = list(pieces.symbol_ids)
+    known = sorted(set(before).difference(symbols, _cut_symbols(pieces, before)))
+    for symbol in _cut_symbols(made.pieces, known):
+        what = f"the known symbol {symbol!r} would consist of new ones, and be a single token no more"
+        raise UsageError(what, where=_WHERE, help=_NAME)
     return made
+
+
+def _cut_symbols(pieces: PieceVocabulary, symbols: Sequence[str]) -> list[str]:
+    """Return the symbols that are cut into other pieces."""
+    rows = pieces.encode(symbols, [False] * len(symbols))
+    return [symbol for symbol, row in zip(symbols, rows, strict=True) if row != [pieces.symbol_ids.get(symbol)]]
 
 
 def with_new_pieces(tokenizer: Tokenizer, entries: Sequence[SentencePieceEntry], names: Sequence[str]) -> Tokenizer:
     """Return a vocabulary with more pieces, and more names in the network.
 
     The network may have names without a piece, of the other side. A piece of the same text is replaced. Raises
-    ``UsageError`` if there are too many.
+    ``UsageError`` if there are too many, or if the file cannot hold them.
     """
     pieces = tokenizer.pieces
     assert pieces is not None, "the caller looks"
     vocabulary, n_rows = _numbered(pieces, names)
-    raw = _with_entries(pieces, entries)
+    try:
+        raw = _with_entries(pieces, entries)
+    except OverflowError as error:  # the model that the scores come from may be a stranger's
+        what = "the scores of new pieces are too large for a SentencePiece file"
+        raise UsageError(what, where="extension", help="begin from a model whose scores are usual ones") from error
     if n_rows > MAX_ENTRIES or len(raw) > MAX_FILE_BYTES:
         what = f"the vocabulary would have more than {MAX_ENTRIES:,} entries or {MAX_FILE_BYTES:,} bytes"
         raise UsageError(what, where="extension", help="add fewer symbols or entries")
@@ -80,9 +93,14 @@ def with_new_pieces(tokenizer: Tokenizer, entries: Sequence[SentencePieceEntry],
 
 def _check(pieces: PieceVocabulary, symbols: Sequence[str]) -> None:
     types = {piece.text: piece.type for piece in pieces.model.pieces}
+    special = {MASK, *pieces.symbols, *(name for name in pieces.roles.values() if name is not None)}
     for symbol in symbols:
-        if symbol in {*pieces.roles.values(), MASK} or types.get(symbol, NORMAL) not in (NORMAL, UNUSED):
+        # transformers cuts text at its special tokens first.
+        inside = sorted(name for name in special if name in symbol)
+        if symbol in special or types.get(symbol, NORMAL) not in (NORMAL, UNUSED):
             what = f"{symbol!r} is a special entry of the vocabulary and cannot be a symbol"
+        elif inside:
+            what = f"the symbol {symbol!r} contains {inside[0]!r}, a special entry of the vocabulary"
         elif SPACE in symbol:
             what = f"the symbol {symbol!r} contains '{SPACE}', which is a space in the vocabulary"
         elif pieces.normalized(symbol) != symbol:
