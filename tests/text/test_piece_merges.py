@@ -1,0 +1,73 @@
+"""New pieces for imported vocabularies: what is joined, how fast, and what stays apart."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from attnkit.text.config import VocabularyConfig
+from attnkit.text.continued_merges import join_pairs
+from attnkit.text.extension import extend_vocabulary
+from attnkit.text.piece_merges import split_run
+from attnkit.text.piece_vocabulary import make_tree
+from attnkit.text.sentencepiece_file import NORMAL, UNKNOWN, SentencePieceEntry, write_sentencepiece
+from attnkit.text.tokenizer import Tokenizer
+
+
+def imported(entries: Iterable[tuple[str, float]], names: Iterable[str] = (), n_rows: int = 0) -> Tokenizer:
+    """Return a unigram vocabulary of pieces with their scores, and of further names in the network."""
+    pieces = [SentencePieceEntry("<unk>", 0.0, UNKNOWN)]
+    pieces += [SentencePieceEntry(text, score, NORMAL) for text, score in entries]
+    texts = ["</s>", "<pad>", *(piece.text for piece in pieces), *names]
+    vocabulary = {text: id for id, text in enumerate(texts)}
+    roles = {"pad": "<pad>", "bos": None, "eos": "</s>", "unk": "<unk>"}
+    raw = write_sentencepiece(pieces, b"")
+    return Tokenizer(
+        VocabularyConfig.model_construct(kind="sentencepiece", size=max(300, n_rows)),
+        make_tree(raw, vocabulary, roles, n_rows or len(vocabulary), "marked"),
+    )
+
+
+LETTERS = [(letter, -5.0) for letter in "▁abcdefgh.,!'1290"]
+
+
+def learned(tokenizer: Tokenizer, lines: list[str], n: int = 100) -> list[str]:
+    old, new = tokenizer.pieces, extend_vocabulary(tokenizer, [], lines, n).pieces
+    assert old is not None and new is not None
+    return [piece.text for piece in new.model.pieces[len(old.model.pieces) :]]
+
+
+def test_a_merge_looks_only_at_pairs_that_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a long word, most neighbours stay: no second entry of a pair's count."""
+    drawn = random.Random(2)
+    words = [drawn.choices("abcdefghij", k=1000) for _ in range(20)]
+    pushed: list[object] = []
+    push = heapq.heappush
+
+    def count(heap: list[object], item: object) -> None:
+        pushed.append(item)
+        push(heap, item)
+
+    monkeypatch.setattr("attnkit.text.continued_merges.heapq.heappush", count)
+    merges = join_pairs(words, [1] * len(words), set("abcdefghij"), 200, 2)
+    assert len(merges) == 200 and len(set(pushed)) == len(pushed)
+
+
+def test_words_without_spaces_are_cut() -> None:
+    found = learned(imported(LETTERS), ["".join(random.Random(4).choices("abcdefgh", k=120))] * 3, 1000)
+    assert 40 < max(map(len, found)) <= 48
+
+
+def test_no_piece_is_joined_across_punctuation_or_numbers() -> None:
+    found = learned(imported(LETTERS), ["abc, 1991, d'abc! 1991abc.", "abc. abc!! (abc,) d'abc"] * 9)
+    assert {"▁abc", "▁1991", "!!", "d'abc"} <= set(found)
+    for text in found:
+        kinds = {"0" if one.isdigit() else "a" if one.isalpha() else "." for one in text.strip("▁").replace("'", "")}
+        assert len(kinds) == 1, text
+
+
+def test_pieces_with_punctuation_stay_alone() -> None:
+    assert split_run(["▁a", "b.", "!", "!", "c"]) == [("▁a",), ("b.",), ("!", "!"), ("c",)]
