@@ -71,3 +71,12 @@ def test_no_piece_is_joined_across_punctuation_or_numbers() -> None:
 
 def test_pieces_with_punctuation_stay_alone() -> None:
     assert split_run(["▁a", "b.", "!", "!", "c"]) == [("▁a",), ("b.",), ("!", "!"), ("c",)]
+
+
+def test_frequent_pieces_are_no_symbols() -> None:
+    """Parts of nearly certain pieces have scores near 0, and a sum that the margin could bring above it."""
+    tokenizer = imported([("▁", -3.0), ("a", -0.001), ("b", -0.002), ("c", 0.5), ("<s1>", 100.0)])
+    new = extend_vocabulary(tokenizer, [], ["abab ab aab"] * 5, 10)
+    assert new.pieces is not None and list(new.pieces.symbol_ids) == ["<s1>"]
+    (score,) = (piece.score for piece in new.pieces.model.pieces if piece.text == "ab")
+    assert score == 0.0

@@ -135,7 +135,8 @@ def merged_entries(model: SentencePieceModel, merges: list[list[str]]) -> list[S
         return [SentencePieceEntry("".join(merge), worst - 1 - n, NORMAL) for n, merge in enumerate(merges)]
     scores = {piece.text: piece.score for piece in model.pieces}
     for left, right in merges:
-        scores[left + right] = scores[left] + scores[right] + MARGIN
+        # The logarithm of a probability is not above 0, which is where a symbol has its score.
+        scores[left + right] = min(scores[left] + scores[right] + MARGIN, 0.0)
     return [SentencePieceEntry(left + right, scores[left + right], NORMAL) for left, right in merges]
 
 

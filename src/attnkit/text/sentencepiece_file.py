@@ -61,7 +61,7 @@ class SentencePieceModel:
         return {
             piece.text: id
             for id, piece in enumerate(self.pieces)
-            if piece.type == USER_DEFINED or (scored and piece.type == NORMAL and piece.score > 0)
+            if piece.type == USER_DEFINED or (scored and piece.type == NORMAL and piece.score >= SYMBOL_SCORE)
         }
 
 
