@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.continued_merges import join_pairs
-from attnkit.text.extension import extend_vocabulary
+from attnkit.text.extension import extend_vocabularies, extend_vocabulary
 from attnkit.text.piece_merges import split_run
 from attnkit.text.piece_vocabulary import make_tree
 from attnkit.text.sentencepiece_file import NORMAL, UNKNOWN, SentencePieceEntry, write_sentencepiece
 from attnkit.text.tokenizer import Tokenizer
 
 
-def imported(entries: Iterable[tuple[str, float]], names: Iterable[str] = (), n_rows: int = 0) -> Tokenizer:
+def imported(entries: Iterable[tuple[str, float]], names: Iterable[str] = (), n_rows: int = 0, codes: Sequence[str] = ()) -> Tokenizer:
     """Return a unigram vocabulary of pieces with their scores, and of further names in the network."""
     pieces = [SentencePieceEntry("<unk>", 0.0, UNKNOWN)]
     pieces += [SentencePieceEntry(text, score, NORMAL) for text, score in entries]
@@ -26,8 +26,8 @@ def imported(entries: Iterable[tuple[str, float]], names: Iterable[str] = (), n_
     roles = {"pad": "<pad>", "bos": None, "eos": "</s>", "unk": "<unk>"}
     raw = write_sentencepiece(pieces, b"")
     return Tokenizer(
-        VocabularyConfig.model_construct(kind="sentencepiece", size=max(300, n_rows)),
-        make_tree(raw, vocabulary, roles, n_rows or len(vocabulary), "marked"),
+        VocabularyConfig.model_construct(kind="sentencepiece", size=max(300, n_rows), symbols=tuple(codes)),
+        make_tree(raw, vocabulary, roles, n_rows or len(vocabulary), "spaced" if codes else "marked", *codes[:1]),
     )
 
 
@@ -80,3 +80,22 @@ def test_frequent_pieces_are_no_symbols() -> None:
     assert new.pieces is not None and list(new.pieces.symbol_ids) == ["<s1>"]
     (score,) = (piece.score for piece in new.pieces.model.pieces if piece.text == "ab")
     assert score == 0.0
+
+
+def test_sides_with_different_codes_learn_once() -> None:
+    src = imported([*LETTERS], ["__en__", "__de__"], codes=("__en__", "__de__"))
+    tgt, reads = Tokenizer.from_json(src.with_code("__de__").to_json()), list[int]()
+
+    def read() -> list[str]:
+        reads.append(1)
+        return ["abc abcd dabc"] * 4
+
+    sides = extend_vocabularies(src, tgt, ["<b>"], read, 5)
+    assert len(reads) == 1 and [side.pieces.code for side in sides if side.pieces] == ["__en__", "__de__"]
+    alone = [extend_vocabulary(side, ["<b>"], read(), 5) for side in (src, tgt)]
+    assert [side.to_json() for side in sides] == [side.to_json() for side in alone]
+    assert sides[0].encode(["<b>abc"]) != sides[1].encode(["<b>abc"]) == alone[1].encode(["<b>abc"])
+    other = imported([*LETTERS, ("ab", -6.0)], ["__en__", "__de__"], codes=("__en__", "__de__")).with_code("__de__")
+    reads.clear()
+    extend_vocabularies(src, other, [], read, 5)
+    assert len(reads) == 2
