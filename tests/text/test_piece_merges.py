@@ -10,14 +10,16 @@ import pytest
 
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.continued_merges import join_pairs
-from attnkit.text.extension import extend_vocabularies, extend_vocabulary
+from attnkit.text.extension import extend_vocabularies, extend_vocabulary, row_origins
 from attnkit.text.piece_merges import split_run
 from attnkit.text.piece_vocabulary import make_tree
 from attnkit.text.sentencepiece_file import NORMAL, UNKNOWN, SentencePieceEntry, write_sentencepiece
 from attnkit.text.tokenizer import Tokenizer
 
 
-def imported(entries: Iterable[tuple[str, float]], names: Iterable[str] = (), n_rows: int = 0, codes: Sequence[str] = ()) -> Tokenizer:
+def imported(
+    entries: Iterable[tuple[str, float]], names: Iterable[str] = (), n_rows: int = 0, codes: Sequence[str] = ()
+) -> Tokenizer:
     """Return a unigram vocabulary of pieces with their scores, and of further names in the network."""
     pieces = [SentencePieceEntry("<unk>", 0.0, UNKNOWN)]
     pieces += [SentencePieceEntry(text, score, NORMAL) for text, score in entries]
@@ -99,3 +101,37 @@ def test_sides_with_different_codes_learn_once() -> None:
     reads.clear()
     extend_vocabularies(src, other, [], read, 5)
     assert len(reads) == 2
+
+
+def test_symbols_are_looked_up_at_once() -> None:
+    symbols = [f"<{number}>" for number in range(3000)]
+    tokenizer = imported([*LETTERS, *((symbol, 100.0) for symbol in symbols)])
+    assert tokenizer.pieces is not None
+    ids = [tokenizer.token_id(symbol) for symbol in symbols]
+    looked = 0
+
+    class Watched(int):
+        def __eq__(self, other: object) -> bool:
+            nonlocal looked
+            looked += 1
+            return int(self) == other
+
+        def __hash__(self) -> int:
+            return int(self)
+
+    assert ids[-1] is not None and tokenizer.is_symbol(Watched(ids[-1])) and not tokenizer.is_symbol(Watched(5))
+    assert looked < 20
+
+
+def test_a_symbol_may_be_named_like_an_unused_row() -> None:
+    """The row of that name, which has never been trained, is not where it begins."""
+    old = imported(LETTERS, ["x"], n_rows=40)
+    assert old.names[-1] == "<unused39>" and old.n_unused == 19
+    new = extend_vocabulary(old, ["<unused39>"])
+    assert len(set(new.names)) == len(new.names) == len(old.names) and new.n_unused == 18
+    origins = row_origins(old, new)
+    id = new.token_id("<unused39>")
+    assert id is not None and old.pieces is not None
+    assert origins[id] == old.pieces.encode(["<unused39>"], [False])[0] and len(origins[id]) > 3
+    assert [row for row in origins[:id] + origins[id + 1 :] if len(row) > 1] == []
+    assert origins[-1] == [len(old.names) - 1]
