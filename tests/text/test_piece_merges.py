@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import heapq
+import io
 import random
 from collections.abc import Iterable, Sequence
 
 import pytest
 
+from attnkit.errors import UsageError
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.continued_merges import join_pairs
 from attnkit.text.extension import extend_vocabularies, extend_vocabulary, row_origins
 from attnkit.text.piece_merges import split_run
 from attnkit.text.piece_vocabulary import make_tree
-from attnkit.text.sentencepiece_file import NORMAL, UNKNOWN, SentencePieceEntry, write_sentencepiece
+from attnkit.text.sentencepiece_file import NORMAL, UNKNOWN, SentencePieceEntry, read_sentencepiece, write_sentencepiece
 from attnkit.text.tokenizer import Tokenizer
 
 
 def imported(
-    entries: Iterable[tuple[str, float]], names: Iterable[str] = (), n_rows: int = 0, codes: Sequence[str] = ()
+    entries: Iterable[tuple[str, float]],
+    names: Iterable[str] = (),
+    n_rows: int = 0,
+    codes: Sequence[str] = (),
+    raw: bytes = b"",
 ) -> Tokenizer:
     """Return a unigram vocabulary of pieces with their scores, and of further names in the network."""
     pieces = [SentencePieceEntry("<unk>", 0.0, UNKNOWN)]
@@ -26,7 +32,7 @@ def imported(
     texts = ["</s>", "<pad>", *(piece.text for piece in pieces), *names]
     vocabulary = {text: id for id, text in enumerate(texts)}
     roles = {"pad": "<pad>", "bos": None, "eos": "</s>", "unk": "<unk>"}
-    raw = write_sentencepiece(pieces, b"")
+    raw = raw or write_sentencepiece(pieces, b"")
     return Tokenizer(
         VocabularyConfig.model_construct(kind="sentencepiece", size=max(300, n_rows), symbols=tuple(codes)),
         make_tree(raw, vocabulary, roles, n_rows or len(vocabulary), "spaced" if codes else "marked", *codes[:1]),
@@ -135,3 +141,30 @@ def test_a_symbol_may_be_named_like_an_unused_row() -> None:
     assert origins[id] == old.pieces.encode(["<unused39>"], [False])[0] and len(origins[id]) > 3
     assert [row for row in origins[:id] + origins[id + 1 :] if len(row) > 1] == []
     assert origins[-1] == [len(old.names) - 1]
+
+
+@pytest.mark.parametrize("symbol", [">>x", ">>x<<y", ">>"])
+def test_a_symbol_of_a_marian_is_no_start_of_a_code(symbol: str) -> None:
+    with pytest.raises(UsageError, match="starts as a language code, which ends with the next '<<'"):
+        extend_vocabulary(imported(LETTERS), [symbol])
+
+
+def test_codes_and_symbols_that_contain_their_marks_are_taken() -> None:
+    new = extend_vocabulary(imported(LETTERS), [">>x<<", "<>>x", "x>>"])
+    assert None not in map(new.token_id, (">>x<<", "<>>x", "x>>"))
+    other = extend_vocabulary(imported(LETTERS, ["__en__"], codes=("__en__",)), [">>x"])
+    assert other.token_id(">>x") is not None
+
+
+def test_symbols_are_found_in_normalized_text() -> None:
+    """The guide says which ones are not: those whose end is joined with what follows."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    made = io.BytesIO()
+    lines, options = ["ab abc ab", "abc ab"] * 20, {"vocab_size": 9, "hard_vocab_limit": False, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=made, **options)
+    model = read_sentencepiece(made.getvalue())
+    new = extend_vocabulary(imported([(one.text, one.score) for one in model.pieces[3:]], raw=made.getvalue()), ["<b>"])
+    assert new.pieces is not None
+    id, theirs = new.token_id("<b>"), sentencepiece.SentencePieceProcessor(model_proto=new.pieces.raw)
+    for line, n in (("a<b>b", 1), ("a<b>\u0301", 1), ("a<b>\u0338", 0)):
+        assert new.encode([line])[0].count(id) == theirs.encode(line, out_type=str).count("<b>") == n, line

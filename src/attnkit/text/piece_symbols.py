@@ -29,7 +29,7 @@ _NAME = "choose a name that no text contains, such as <med>"
 
 
 def with_symbols(tokenizer: Tokenizer, symbols: Sequence[str]) -> Tokenizer:
-    """Return a vocabulary of pieces with more symbols, single tokens in any text.
+    """Return a vocabulary of pieces with more symbols, single tokens in normalized text.
 
     In the network, new symbols follow the pieces: codes of languages, mask and unused rows come after them, as
     transformers expects it. Rows grow by as many as unused ones do not suffice.
@@ -87,6 +87,8 @@ def _check(pieces: PieceVocabulary, symbols: Sequence[str]) -> None:
             what = f"the symbol {symbol!r} contains '{SPACE}', which is a space in the vocabulary"
         elif pieces.normalized(symbol) != symbol:
             what = f"the vocabulary replaces characters of the symbol {symbol!r} before text is encoded"
+        elif pieces.codes == "marked" and symbol.startswith(">>") and pieces.leading_code(symbol) != symbol:
+            what = f"the symbol {symbol!r} starts as a language code, which ends with the next '<<' of a line"
         else:
             continue
         raise UsageError(what, where=_WHERE, help=_NAME)

@@ -70,6 +70,8 @@ def symbol_entry(text: str, algorithm: Algorithm) -> SentencePieceEntry:
 
     BPE has user-defined pieces. In a unigram model, sentencepiece scores them by their length, so that a long one loses
     to frequent pieces; and transformers puts a space behind them. A piece with a high score has neither fault.
+    But it is found in normalized text only, not where its last character is joined with the next: ``>`` and U+0338 are
+    U+226F. User-defined pieces are found before.
     """
     return SentencePieceEntry(text, *((0.0, USER_DEFINED) if algorithm == "bpe" else (SYMBOL_SCORE, NORMAL)))
 
