@@ -52,10 +52,10 @@ def test_a_merge_looks_only_at_pairs_that_it_changes(monkeypatch: pytest.MonkeyP
     """In a long word, most neighbours stay: no second entry of a pair's count."""
     drawn = random.Random(2)
     words = [drawn.choices("abcdefghij", k=1000) for _ in range(20)]
-    pushed: list[object] = []
+    pushed: list[tuple[int, tuple[str, str]]] = []
     push = heapq.heappush
 
-    def count(heap: list[object], item: object) -> None:
+    def count(heap: list[tuple[int, tuple[str, str]]], item: tuple[int, tuple[str, str]]) -> None:
         pushed.append(item)
         push(heap, item)
 
@@ -164,7 +164,7 @@ def test_symbols_are_found_in_normalized_text() -> None:
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=made, **options)
     model = read_sentencepiece(made.getvalue())
     new = extend_vocabulary(imported([(one.text, one.score) for one in model.pieces[3:]], raw=made.getvalue()), ["<b>"])
-    assert new.pieces is not None
-    id, theirs = new.token_id("<b>"), sentencepiece.SentencePieceProcessor(model_proto=new.pieces.raw)
+    assert new.pieces is not None and (id := new.token_id("<b>")) is not None
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=new.pieces.raw)
     for line, n in (("a<b>b", 1), ("a<b>\u0301", 1), ("a<b>\u0338", 0)):
         assert new.encode([line])[0].count(id) == theirs.encode(line, out_type=str).count("<b>") == n, line

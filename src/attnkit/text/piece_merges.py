@@ -108,9 +108,10 @@ def cut_words(model: SentencePieceModel, words: list[str]) -> list[list[list[str
 
 
 def split_run(run: list[str]) -> list[tuple[str, ...]]:
-    """Split pieces at punctuation, numbers and spaces, as attnkit's own BPE, and if they are long.
+    """Split pieces at punctuation and numbers, and where they get long.
 
-    A language without spaces has lines of one word; a merge takes time for each letter of the words that it changes.
+    attnkit's own BPE joins nothing across punctuation and numbers either. A language without spaces has lines of one
+    word, and a merge takes time for each piece of the words that it changes.
     """
     text = "".join(run).replace(SPACE, " ")
     part_of = [number for number, (part, _) in enumerate(_WORDS.pre_tokenize_str(text)) for _ in part]

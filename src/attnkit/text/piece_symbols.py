@@ -29,7 +29,7 @@ _NAME = "choose a name that no text contains, such as <med>"
 
 
 def with_symbols(tokenizer: Tokenizer, symbols: Sequence[str]) -> Tokenizer:
-    """Return a vocabulary of pieces with more symbols, single tokens in normalized text.
+    """Return a vocabulary with more symbols, single tokens in normalized text.
 
     In the network, new symbols follow the pieces: codes of languages, mask and unused rows come after them, as
     transformers expects it. Rows grow by as many as unused ones do not suffice.
