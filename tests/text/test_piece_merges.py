@@ -14,7 +14,7 @@ from attnkit.text.config import VocabularyConfig
 from attnkit.text.continued_merges import join_pairs
 from attnkit.text.extension import extend_vocabularies, extend_vocabulary, row_origins
 from attnkit.text.piece_merges import split_run
-from attnkit.text.piece_vocabulary import make_tree
+from attnkit.text.piece_vocabulary import Codes, make_tree
 from attnkit.text.sentencepiece_file import NORMAL, UNKNOWN, SentencePieceEntry, read_sentencepiece, write_sentencepiece
 from attnkit.text.tokenizer import Tokenizer
 
@@ -33,9 +33,10 @@ def imported(
     vocabulary = {text: id for id, text in enumerate(texts)}
     roles = {"pad": "<pad>", "bos": None, "eos": "</s>", "unk": "<unk>"}
     raw = raw or write_sentencepiece(pieces, b"")
+    form: Codes = "spaced" if codes else "marked"
     return Tokenizer(
         VocabularyConfig.model_construct(kind="sentencepiece", size=max(300, n_rows), symbols=tuple(codes)),
-        make_tree(raw, vocabulary, roles, n_rows or len(vocabulary), "spaced" if codes else "marked", *codes[:1]),
+        make_tree(raw, vocabulary, roles, n_rows or len(vocabulary), form, codes[0] if codes else None),
     )
 
 
