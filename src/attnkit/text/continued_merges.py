@@ -38,18 +38,20 @@ def join_pairs(
             continue
         merges.append(list(pair))
         known.add(joined)
-        changed: set[tuple[str, str]] = set()
+        changes: Counter[tuple[str, str]] = Counter()
         for number in places.pop(pair):
             before = pieces[number]
             pieces[number] = after = _merged(before, pair)
             for sign, word in ((-1, before), (1, after)):
                 for other in pairwise(word):
-                    pairs[other] += sign * counts[number]
-                    changed.add(other)
+                    changes[other] += sign * counts[number]
                     if sign > 0:
                         places[other].add(number)
-        for other in changed - {pair}:
-            heapq.heappush(heap, (-pairs[other], other))
+        for other, change in changes.items():
+            pairs[other] += change
+            # Most neighbours in a long word are the same as before: the heap has their count.
+            if change and other != pair:
+                heapq.heappush(heap, (-pairs[other], other))
     return merges
 
 

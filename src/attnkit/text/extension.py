@@ -78,9 +78,13 @@ def extend_vocabularies(
 ) -> tuple[Tokenizer, Tokenizer]:
     """Return both vocabularies of a run with more symbols and entries.
 
-    ``read`` returns the lines of a text anew. Sides that are one stay one, and those with one list of names, as of an
-    imported Marian, keep one.
+    ``read`` returns the lines of a text anew. Sides that are one stay one, as do those that differ in their language
+    code only; and those with one list of names, as of an imported Marian, keep one.
     """
+    code = None if tgt.pieces is None else tgt.pieces.code
+    if code in src.language_codes and src.with_code(code).fingerprint == tgt.fingerprint:
+        first = extend_vocabulary(src, symbols, None if read is None else read(), n_entries)
+        return first, first.with_code(code)
     if src.pieces is not None and tgt.pieces is not None and tgt is not src and read is not None:
         sides = [extend_vocabulary(side, symbols) for side in (src, tgt)]
         first, second = with_learned_pieces(sides, [read(), read()], n_entries)

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from tokenizers import Regex, pre_tokenizers
+
 from attnkit.text.continued_merges import join_pairs
 from attnkit.text.piece_symbols import with_new_pieces
 from attnkit.text.piece_vocabulary import PieceVocabulary
@@ -20,9 +22,11 @@ from attnkit.text.pruning import MASK
 from attnkit.text.sentencepiece import SentencePiece
 from attnkit.text.sentencepiece_file import NORMAL, SPACE, SentencePieceEntry, SentencePieceModel
 from attnkit.text.tokenizer import Tokenizer
+from attnkit.text.vocabulary_schema import MAX_WORD_LENGTH, WORDS
 
 MIN_FREQUENCY = 2  #: of a new character or pair
 MARGIN = 0.01  #: what a new piece of a unigram model has above the sum of its parts; float32 adds up more exactly
+_WORDS = pre_tokenizers.Split(Regex(WORDS), "isolated")
 
 
 def with_learned_pieces(sides: Sequence[Tokenizer], texts: Sequence[Iterable[str]], n_entries: int) -> list[Tokenizer]:
@@ -54,10 +58,13 @@ def _learn(pieces: PieceVocabulary, lines: Iterable[str], n_entries: int) -> lis
     words = count_piece_words(pieces, lines)
     characters = new_characters(pieces.model, words, n_entries)
     model = replace(pieces.model, pieces=(*pieces.model.pieces, *characters))
-    runs = [(run, words[word]) for word, cut in zip(words, cut_words(model, list(words)), strict=True) for run in cut]
+    runs: Counter[tuple[str, ...]] = Counter()
+    for n, cut in zip(words.values(), cut_words(model, list(words)), strict=True):
+        for part in (part for run in cut for part in split_run(run)):
+            runs[part] += n
     known = reserved(pieces) | {entry.text for entry in characters}
-    counts = [n for _, n in runs]
-    merges = join_pairs([run for run, _ in runs], counts, known, n_entries - len(characters), MIN_FREQUENCY)
+    n_merges = n_entries - len(characters)
+    merges = join_pairs([list(run) for run in runs], list(runs.values()), known, n_merges, MIN_FREQUENCY)
     return [*characters, *merged_entries(model, merges)]
 
 
@@ -100,6 +107,28 @@ def cut_words(model: SentencePieceModel, words: list[str]) -> list[list[list[str
     return cut
 
 
+def split_run(run: list[str]) -> list[tuple[str, ...]]:
+    """Split pieces at punctuation and numbers, and where they get long.
+
+    attnkit's own BPE joins nothing across punctuation and numbers either. A language without spaces has lines of one
+    word, and a merge takes time for each piece of the words that it changes.
+    """
+    text = "".join(run).replace(SPACE, " ")
+    part_of = [number for number, (part, _) in enumerate(_WORDS.pre_tokenize_str(text)) for _ in part]
+    found: list[list[str]] = []
+    at = last = begin = 0  # of the piece, the one before it, and the first one of the part
+    for piece in run:
+        end = at + len(piece)
+        # A piece of the model may have a letter and a full stop: no other is joined to it.
+        if found and part_of[last] == part_of[end - 1] and end - begin <= MAX_WORD_LENGTH:
+            found[-1].append(piece)
+        else:
+            found.append([piece])
+            begin = at
+        at, last = end, at
+    return [tuple(part) for part in found]
+
+
 def merged_entries(model: SentencePieceModel, merges: list[list[str]]) -> list[SentencePieceEntry]:
     """Return the entries of merges, in their order, with their scores."""
     if model.algorithm == "bpe":
@@ -107,7 +136,8 @@ def merged_entries(model: SentencePieceModel, merges: list[list[str]]) -> list[S
         return [SentencePieceEntry("".join(merge), worst - 1 - n, NORMAL) for n, merge in enumerate(merges)]
     scores = {piece.text: piece.score for piece in model.pieces}
     for left, right in merges:
-        scores[left + right] = scores[left] + scores[right] + MARGIN
+        # The logarithm of a probability is not above 0, which is where a symbol has its score.
+        scores[left + right] = min(scores[left] + scores[right] + MARGIN, 0.0)
     return [SentencePieceEntry(left + right, scores[left + right], NORMAL) for left, right in merges]
 
 

@@ -29,7 +29,7 @@ _NAME = "choose a name that no text contains, such as <med>"
 
 
 def with_symbols(tokenizer: Tokenizer, symbols: Sequence[str]) -> Tokenizer:
-    """Return a vocabulary of pieces with more symbols, single tokens in any text.
+    """Return a vocabulary with more symbols, single tokens in normalized text.
 
     In the network, new symbols follow the pieces: codes of languages, mask and unused rows come after them, as
     transformers expects it. Rows grow by as many as unused ones do not suffice.
@@ -105,6 +105,8 @@ def _check(pieces: PieceVocabulary, symbols: Sequence[str]) -> None:
             what = f"the symbol {symbol!r} contains '{SPACE}', which is a space in the vocabulary"
         elif pieces.normalized(symbol) != symbol:
             what = f"the vocabulary replaces characters of the symbol {symbol!r} before text is encoded"
+        elif pieces.codes == "marked" and symbol.startswith(">>") and pieces.leading_code(symbol) != symbol:
+            what = f"the symbol {symbol!r} starts as a language code, which ends with the next '<<' of a line"
         else:
             continue
         raise UsageError(what, where=_WHERE, help=_NAME)
@@ -135,12 +137,17 @@ def piece_row_origins(old: PieceVocabulary, new: PieceVocabulary) -> list[list[i
     A known entry has its own id, a new one those of its pieces, and an unused entry <unk>.
     """
     n_fixed = len(SPECIALS) + len(old.symbols)
-    known = {name: id for id, name in enumerate(old.names) if id >= n_fixed}
+    known = {id: number for number, id in enumerate(old.order) if number >= n_fixed}
+    unnamed = known.keys() - old.vocabulary.values()
+    names = {id: name for name, id in new.vocabulary.items()}
     origins = [[id] for id in range(n_fixed)]
-    for name in new.names[n_fixed:]:
-        if name in known:
-            origins.append([known[name]])
+    for id in new.order[n_fixed:]:
+        name = names.get(id)
+        # A name such as <unused12> may be that of a symbol, and is no name of row 12.
+        if name is None:
+            origins.append([known[id]] if id in unnamed else [UNK_ID])
+        elif name in old.vocabulary:
+            origins.append([known[old.vocabulary[name]]])
         else:
-            is_used = name in new.vocabulary
-            origins.append((old.encode_normalized([name])[0] if is_used else []) or [UNK_ID])
+            origins.append(old.encode_normalized([name])[0] or [UNK_ID])
     return origins

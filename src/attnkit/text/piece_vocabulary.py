@@ -93,7 +93,7 @@ class PieceVocabulary:
             fixed.append(vocabulary[symbol])
         self.order = [*fixed, *sorted(set(range(n_rows)).difference(fixed))]
         named = {id: name for name, id in vocabulary.items()}
-        rest = [named.get(id, f"<unused{id}>") for id in self.order[len(fixed) :]]
+        rest = [named.get(id) or _unused_name(id, vocabulary) for id in self.order[len(fixed) :]]
         self.names = [*SPECIALS, *config.symbols, *rest]
         self._encoder = SentencePiece(read_sentencepiece(self.raw), prefixes_spaced=self.prefix is None)
         self.model = model = self._encoder.model
@@ -146,6 +146,11 @@ class PieceVocabulary:
         """Ids of the pieces that are single tokens in any text, by their text."""
         ids = {text: self._own[number] for text, number in self.model.symbols.items()}
         return {text: id for text, id in ids.items() if id != UNK_ID}
+
+    @cached_property
+    def symbol_numbers(self) -> frozenset[int]:
+        """Ids of ``symbol_ids``, each of which is looked up for every token of a text."""
+        return frozenset(self.symbol_ids.values())
 
     def normalized(self, symbol: str) -> str:
         """Return a text without spaces as it is cut into pieces."""
@@ -223,6 +228,14 @@ class PieceVocabulary:
         """Return the text that is encoded, with spaces, and without the one before it."""
         normalized = self._encoder.normalize(text).replace(SPACE, " ")
         return normalized.removeprefix(" ") if self._encoder.model.add_dummy_prefix else normalized
+
+
+def _unused_name(id: int, vocabulary: dict[str, int]) -> str:
+    """Return a name of a row without one, which no other row has."""
+    name = f"<unused{id}>"
+    while name in vocabulary:
+        name = f"<{name}>"
+    return name
 
 
 def _check(vocabulary: Any, roles: Any, n_rows: Any, codes: Any) -> None:

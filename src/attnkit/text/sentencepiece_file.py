@@ -61,7 +61,7 @@ class SentencePieceModel:
         return {
             piece.text: id
             for id, piece in enumerate(self.pieces)
-            if piece.type == USER_DEFINED or (scored and piece.type == NORMAL and piece.score > 0)
+            if piece.type == USER_DEFINED or (scored and piece.type == NORMAL and piece.score >= SYMBOL_SCORE)
         }
 
 
@@ -70,6 +70,8 @@ def symbol_entry(text: str, algorithm: Algorithm) -> SentencePieceEntry:
 
     BPE has user-defined pieces. In a unigram model, sentencepiece scores them by their length, so that a long one loses
     to frequent pieces; and transformers puts a space behind them. A piece with a high score has neither fault.
+    But it is found in normalized text only, not where its last character is joined with the next: ``>`` and U+0338 are
+    U+226F. User-defined pieces are found before.
     """
     return SentencePieceEntry(text, *((0.0, USER_DEFINED) if algorithm == "bpe" else (SYMBOL_SCORE, NORMAL)))
 

@@ -131,7 +131,7 @@ class Tokenizer:
 
     def is_symbol(self, id: int) -> bool:
         """Return whether an id is a symbol, also one added to pieces."""
-        return id in self.symbol_ids or (self.pieces is not None and id in self.pieces.symbol_ids.values())
+        return id in self.symbol_ids or (self.pieces is not None and id in self.pieces.symbol_numbers)
 
     @property
     def code_ids(self) -> list[int]:
