@@ -38,6 +38,7 @@ RUN = {
     "embed vectors.npy": "vector-codes",
 }
 """The run that a command's examples call ``run``: the translator for those not named."""
+HUB_MODEL = "nllb-200-distilled-600M"  #: in whose place is a small one of the same layout
 UNAVAILABLE = {
     "attnkit demo": "tested by make demo",
     "attnkit check a.en a.de --src-lang en --tgt-lang de": "these tests' German is French, and is refused as that",
@@ -145,7 +146,7 @@ def write_text(folder: Path) -> None:
     (folder / "a.en.gz").write_bytes(gzip.compress((folder / "a.en").read_bytes()))
     for side in ("en", "de"):
         shutil.copy(folder / f"a.{side}", folder / f"train.{side}")
-    for name in ("out.de", "new.de", "old.de", "mono.de"):
+    for name in ("out.de", "new.de", "old.de", "mono.de", "test.fr"):
         shutil.copy(folder / "test.de", folder / name)
     (folder / "site").mkdir()
     for name in ("page.html", "site/index.html"):
@@ -250,13 +251,16 @@ def test_an_example_works(
     called = " ".join(line.split()[1:3])
     key = "embed vectors.npy" if "vectors.npy" in line and name == "embed" else name
     other = RUN.get(key, "run")
-    if " nllb " in line:
+    if HUB_MODEL in line or " nllb " in line:
         pytest.importorskip("transformers")
         pytest.importorskip("sentencepiece")
         monkeypatch.syspath_prepend(str(Path(__file__).parent / "formats"))
         from translators import nllb_folder
 
-        nllb_folder(folder / "nllb")
+        nllb_folder(folder / HUB_MODEL, languages=["deu_Latn", "eng_Latn", "fra_Latn"])
+        if HUB_MODEL not in line:
+            given = "--src-lang eng_Latn --tgt-lang deu_Latn"
+            assert run_line(f"attnkit import huggingface {HUB_MODEL} -o nllb {given}") == 0
     if called.startswith("import "):
         shutil.rmtree("bert")
         shutil.rmtree("en-de")

@@ -235,15 +235,16 @@ def m2m_folder(folder: Path, **changes: Any) -> Any:
 def nllb_folder(folder: Path, **changes: Any) -> Any:
     """Write an NLLB-200 as it is published: ids are one above those of its SentencePiece model.
 
-    With ``saved``, the tokenizer is as transformers saves it: its mask comes before the languages.
+    ``languages`` are its codes. With ``saved``, the tokenizer is as transformers saves it: its mask comes before them.
     """
     folder.mkdir(parents=True)
     raw = pieces("bpe", **{key: changes.pop(key) for key in SIZES if key in changes})
     (folder / "sentencepiece.bpe.model").write_bytes(raw)
-    names, added = SPECIALS + piece_names(raw), ["ace_Arab", "deu_Latn", "eng_Latn", "zho_Hans", "<mask>"]
+    codes = changes.pop("languages", ["ace_Arab", "deu_Latn", "eng_Latn", "zho_Hans"])
+    names, added = SPECIALS + piece_names(raw), [*codes, "<mask>"]
     if changes.pop("saved", False):
-        codes = {"extra_special_tokens": added[:-1], "src_lang": "eng_Latn"}
-        transformers.NllbTokenizer.from_pretrained(folder, **codes).save_pretrained(folder)
+        special = {"extra_special_tokens": codes, "src_lang": "eng_Latn"}
+        transformers.NllbTokenizer.from_pretrained(folder, **special).save_pretrained(folder)
         return m2m_model(folder, len(names) + len(added), **changes)
     tokens = [(id, name) for id, name in enumerate(names + added) if name in SPECIALS + added]
     tree = {"model": {"type": "BPE", "vocab": {name: id for id, name in enumerate(names)}}}

@@ -56,11 +56,12 @@ def command(
       attnkit pretrain-mlm more.txt -o own --init-from bert
       attnkit import peft lora-peft --base run -o own
       attnkit import huggingface opus-mt-en-de -o en-de
-      attnkit import huggingface nllb -o nllb --src-lang eng_Latn \\
-        --tgt-lang deu_Latn
+      attnkit import huggingface nllb-200-distilled-600M -o nllb \\
+        --src-lang eng_Latn --tgt-lang deu_Latn
       attnkit translate nllb -i test.fr --src-lang fra_Latn
-      attnkit import huggingface nllb -o nllb-en-de --src-lang eng_Latn \\
-        --tgt-lang deu_Latn --prune-vocab train.en --prune-vocab train.de
+      attnkit import huggingface nllb-200-distilled-600M -o nllb-en-de \\
+        --src-lang eng_Latn --tgt-lang deu_Latn \\
+        --prune-vocab train.en --prune-vocab train.de
     """
     from attnkit.errors import UsageError
 
