@@ -8,7 +8,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,20 @@ Batched = tuple[str, Hashable]
 """Name of a call, and its options."""
 
 
+class _Found(NamedTuple):
+    """The best checkpoint of a run, before it is loaded."""
+
+    config: Any
+    state: bytes  #: which changes with what is loaded
+
+
+def _find(run: Path) -> _Found:
+    checkpoint, confidence = RunFolder(run).checkpoint()[0], run / CONFIDENCE_NAME
+    # Not the checkpoint's name: "averaged" stays the best while its weights change.
+    state = checkpoint.manifest.render() + (confidence.read_bytes() if confidence.is_file() else b"")
+    return _Found(read_run_config(checkpoint), state)
+
+
 @dataclass(frozen=True)
 class _Loaded:
     """What is in use of a run; a reload replaces it as a whole."""
@@ -43,13 +58,12 @@ class _Loaded:
     beam_size: int  #: of the run's own search
 
     @classmethod
-    def load(cls, spec: RunSpec, options: dict[str, Any], n_threads: int | None = None) -> _Loaded:
-        """Load the best checkpoint for the threads of a queue.
+    def load(cls, spec: RunSpec, options: dict[str, Any], found: _Found, n_threads: int | None = None) -> _Loaded:
+        """Load the best checkpoint, which is ``found``, for the threads of a queue.
 
         ``n_threads`` is their number; None: as many as the model can use.
         """
-        folder = RunFolder(spec.path)
-        state, config = _state_of(folder), read_run_config(folder.checkpoint()[0])
+        config = found.config
         is_translation = config.task == "translation"
         if is_translation:
             options = options | choose_languages(config, spec)
@@ -59,15 +73,7 @@ class _Loaded:
             is_compiled = isinstance(model, Translator) and model.summary.engine == "compiled"
             n_threads = number_of_threads(options.get("threads")) if is_compiled else 1
         replicas = [model] if n_threads == 1 else [model.replicate() for _ in range(n_threads)]
-        return cls(model, replicas, state, config.task, config.decoding.beam_size if is_translation else 1)
-
-
-def _state_of(folder: RunFolder) -> bytes:
-    """Return bytes that change with what is loaded of a run."""
-    # Not the checkpoint's name: "averaged" stays the best while its weights change.
-    checkpoint = folder.checkpoint()[0].manifest.render()
-    confidence = folder.path / CONFIDENCE_NAME
-    return checkpoint + (confidence.read_bytes() if confidence.is_file() else b"")
+        return cls(model, replicas, found.state, config.task, config.decoding.beam_size if is_translation else 1)
 
 
 class ServedModel:
@@ -75,7 +81,7 @@ class ServedModel:
 
     def __init__(self, spec: RunSpec, options: Mapping[str, Any], limits: Limits) -> None:
         self.spec, self.options, self.limits = spec, dict(options), limits
-        self._loaded = _Loaded.load(spec, self.options)
+        self._loaded = _Loaded.load(spec, self.options, _find(spec.path))
         self.n_reloads = 0
         self.is_outdated = False  #: whether a newer checkpoint could not be loaded
         n = 4 if self.model.summary.device.startswith("cuda") else 1
@@ -141,14 +147,13 @@ class ServedModel:
         """
         with self._reloading:
             self.is_outdated = True
-            folder = RunFolder(self.spec.path)
-            changed = _state_of(folder) != self._loaded.state
+            found = _find(self.spec.path)
+            changed = found.state != self._loaded.state
             if changed:
-                task = read_run_config(folder.checkpoint()[0]).task
-                if task != self.task:
+                if (task := found.config.task) != self.task:
                     raise RunError(f"the run is of task {task} now, not {self.task}", where=str(self.spec.path))
                 # Batches in progress keep the old one.
-                self._loaded = _Loaded.load(self.spec, self.options, len(self._loaded.replicas))
+                self._loaded = _Loaded.load(self.spec, self.options, found, len(self._loaded.replicas))
                 self.n_reloads += 1
             self.is_outdated = False
             return changed

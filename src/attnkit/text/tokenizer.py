@@ -43,14 +43,10 @@ class KnownChunks:
         self.n_characters = 0
 
     def of(self, code: str) -> dict[str, list[int]]:
-        """Return the ids of chunks with a code, to be added to; clear a full cache first."""
-        if self.n_characters > MAX_CACHED:
-            self.clear()
+        """Return the ids of chunks with a code, to be added to; forget too many."""
+        if self.n_characters > MAX_CACHED:  # a thread that encodes keeps what it has got from here
+            self.by_code, self.n_characters = {}, 0
         return self.by_code.setdefault(code, {})
-
-    def clear(self) -> None:
-        """Forget all chunks; a thread that encodes keeps what it got from ``of``."""
-        self.by_code, self.n_characters = {}, 0
 
 
 class Tokenizer:

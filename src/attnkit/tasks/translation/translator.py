@@ -319,8 +319,7 @@ class TranslationPipeline:
         parts = [[next(remaining) for _ in members] for members in parts]
         found = iter(results)
         for i, members in enumerate(parts):
-            own = [next(found) for _ in members]
-            yield join(i, members, own)
+            yield join(i, members, [next(found) for _ in members])
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
