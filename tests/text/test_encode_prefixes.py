@@ -80,7 +80,7 @@ def test_the_ids_are_those_of_the_whole_text(
     monkeypatch.setattr(module, "_PER_ID", 2)
     monkeypatch.setattr(module, "_FURTHER", 2)
     given, n_cut = texts(piece), 0
-    vocabulary._known.clear()
+    vocabulary._known.by_code.clear()
     whole = vocabulary.encode(given)
     for most in (1, 6, 30):
         for text, ids, found in zip(given, whole, encode_prefixes(vocabulary, given, most), strict=True):
@@ -93,7 +93,7 @@ def test_the_ids_are_those_of_the_whole_text(
 def test_any_beginning_has_the_first_ids(vocabulary: Tokenizer, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizers, "MAX_CHUNK", piece)
     monkeypatch.setattr(module, "MAX_CHUNK", piece)
-    vocabulary._known.clear()
+    vocabulary._known.by_code.clear()
     drawn = random.Random(piece)
     for text in texts(piece + 1):
         least = drawn.randint(1, 60)
