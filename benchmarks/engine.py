@@ -1,12 +1,13 @@
 """Speed of compiled translation beside CTranslate2 with the same weights, text to text on both sides.
 
-    PYTHONPATH=src python benchmarks/engine.py --run RUN --data SOURCE --reference TARGET [--name NAME] [--hold avx2]
+    PYTHONPATH=src python benchmarks/engine.py --run RUN --data SOURCE --reference TARGET [--name NAME] [--hold SET]
 
 Each system translates the same lines greedily and with beam 5 (length penalty 1, at most 128 tokens): CTranslate2 with
 `tokenizers` before and after it. Both are probed first: CTranslate2 at several batch sizes and splits of the processors
 into workers and threads, attnkit with all threads; each then runs at its best. Systems take turns, --repeats times;
 medians count. A row also has the time of one sentence on one thread, and BLEU. It takes four minutes; figures go to
-benchmarks/results/engine.json, under NAME. With --hold avx2 both systems may use AVX2 and no later instructions.
+benchmarks/results/engine.json, under NAME. With --hold both systems may use AVX2 (avx2), or AVX-512 with VNNI and
+BF16 but not AMX (avx512), and no later instructions.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ ROWS = (
     ("ctranslate2", "float32"), ("ctranslate2", "int8"), ("attnkit", "float32"), ("attnkit", "bfloat16"),
     ("attnkit", "int8"),
 )  # fmt: skip
+# Names of the instruction sets for CTranslate2, oneDNN and MKL.
+HELD = {"avx2": ("AVX2", "AVX2", "AVX2"), "avx512": ("AVX512", "AVX512_CORE_BF16", "AVX512_E3")}
 Translate = Callable[[list[str], int], list[str]]
 
 
@@ -74,8 +77,8 @@ def seconds(translate: Translate, lines: list[str], beam: int) -> float:
 
 def hold(name: Any) -> None:
     """Hold both systems to an instruction set."""
-    isa = name.upper()
-    os.environ |= {"CT2_FORCE_CPU_ISA": isa, "ONEDNN_MAX_CPU_ISA": isa, "MKL_ENABLE_INSTRUCTIONS": isa}
+    isa, onednn, mkl = HELD[name]
+    os.environ |= {"CT2_FORCE_CPU_ISA": isa, "ONEDNN_MAX_CPU_ISA": onednn, "MKL_ENABLE_INSTRUCTIONS": mkl}
     from attnkit.compiled import packed_layers
     from attnkit.kernels.simd.targets import choose_target
 
@@ -138,7 +141,7 @@ def main() -> None:
     parser.add_argument("--reference", type=Path, required=True)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--name", default="multi30k")
-    parser.add_argument("--hold", choices=["avx2"], help="hold both systems to this instruction set")
+    parser.add_argument("--hold", choices=[*HELD], help="hold both systems to this instruction set")
     options = parser.parse_args()
     if options.hold:
         hold(options.hold)

@@ -11,13 +11,14 @@ from attnkit.models import linear
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.linear import Linear, PackedLinear, pack
 from attnkit.models.translation import build_model
+from attnkit.runtime.devices import round_rows
 
 needs_onednn = pytest.mark.skipif(not linear.HAS_PACKING, reason="no oneDNN products here")
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("least", [0, linear.MIN_PRODUCT])
-@pytest.mark.parametrize("shape", [(3, 5, 24), (16, 24), (1, 24)])
+@pytest.mark.parametrize("shape", [(3, 5, 24), (16, 24), (1, 24), (7, 19, 24)])
 def test_product_and_gradients_equal_torch(
     shape: tuple[int, ...], bias: bool, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,6 +33,31 @@ def test_product_and_gradients_equal_torch(
     for a, b in zip(mine, theirs, strict=True):
         assert a.shape == b.shape
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+def test_rounded_numbers_are_few_and_little_larger() -> None:
+    for low in (8, 64, 4096):
+        rounded = [round_rows(n) for n in range(low, 2 * low)]
+        assert all(n <= found <= 1.125 * n for n, found in enumerate(rounded, low))
+        assert len(set(rounded)) <= 9
+    assert [round_rows(n) for n in range(1, 17)] == [*range(1, 17)]
+
+
+@needs_onednn
+@pytest.mark.parametrize("dtype", linear.PRODUCT_DTYPES)
+def test_products_of_training_have_few_numbers_of_rows(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[int] = set()
+    real = linear.linear_product
+    monkeypatch.setattr(linear, "linear_product", lambda x, *rest: seen.add(len(x)) or real(x, *rest))
+    module = Linear(64, 64).to(dtype)
+    for rows in range(900, 1025):
+        x = torch.randn(rows, 64, dtype=dtype, requires_grad=True)
+        y = module(x)
+        assert y.shape == (rows, 64)
+        y.sum().backward()
+        assert x.grad is not None and x.grad.shape == x.shape
+    inputs = {rows for rows in seen if rows != 64}  # in float32 the gradient of the weight has rows of its own: 64
+    assert inputs == {960, 1024}
 
 
 @needs_onednn

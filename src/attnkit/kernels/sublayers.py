@@ -240,12 +240,31 @@ def _build_activate(target: Target, precision: Precision) -> Any:
 
 def _build_store_back(target: Target, precision: Precision, store: Any) -> Any:
     """Build the second product after a ReLU: (model, i, inputs, out, buffers)."""
-    if not target.multiplies_tiles(precision) and (precision != "int8" or target.fast_int8):
+    if precision == "int8" and not target.fast_int8:  # slow anyway
+        return _build_store_dense(store)
+    if not target.multiplies_tiles(precision):
         return build_sparse_linear(target, precision, store)
+    few = FEW_ROWS[precision]
+    if not few:  # tiles take all groups together
+        return _build_store_dense(store)
+    sparse = build_sparse_linear(target, precision, store)
 
     @function
     def store_back(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
-        # Tiles take all groups together; bytes without instructions are slow anyway.
+        # Few rows wait for their weights: those of zeros are not read.
+        if inputs[2] <= few:
+            sparse(model, i, inputs, out, buffers)
+        else:
+            store(model, i, inputs, out, NOTHING)
+
+    return store_back
+
+
+def _build_store_dense(store: Any) -> Any:
+    """Build (model, i, inputs, out, buffers) of a product that takes zeros as well."""
+
+    @function
+    def store_back(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
         store(model, i, inputs, out, NOTHING)
 
     return store_back

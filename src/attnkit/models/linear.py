@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.runtime.devices import HAS_PACKING, MIN_PRODUCT, PRODUCT_DTYPES, linear_product
+from attnkit.runtime.devices import HAS_PACKING, MIN_PRODUCT, PRODUCT_DTYPES, linear_product, pad_rows
 
 HALF = (torch.bfloat16, torch.float16)
 FEW_ROWS = 8  #: below this number of rows, packing for oneDNN costs more than it gains
@@ -49,10 +49,13 @@ class _OneDnnLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows = x.numel() // weight.shape[1]
+        flat = pad_rows(x.reshape(rows, -1))
         # The bias is not saved, since its gradient is a sum.
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(flat, weight)
         ctx.has_bias = bias is not None
-        y = linear_product(x.reshape(-1, x.shape[-1]), weight, bias)
+        ctx.shape = x.shape
+        y = linear_product(flat, weight, bias)[:rows]
         # Autograd does not treat this as a view, so an activation may overwrite it.
         return torch.ops.aten._unsafe_view(y, (*x.shape[:-1], weight.shape[0]))  # type: ignore[no-any-return]
 
@@ -60,11 +63,12 @@ class _OneDnnLinear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         gradient = gradients[0].reshape(-1, weight.shape[0])  # (rows, out)
+        padded = pad_rows(gradient)
         to_x = to_weight = to_bias = None
         if ctx.needs_input_grad[0]:
-            to_x = _times(gradient, weight).view(x.shape)  # (rows, out) @ (out, in)
+            to_x = _times(padded, weight)[: len(gradient)].view(ctx.shape)  # (rows, out) @ (out, in)
         if ctx.needs_input_grad[1]:
-            to_weight = _times(gradient.t(), x.reshape(-1, x.shape[-1]))  # (out, rows) @ (rows, in)
+            to_weight = _times(padded.t(), x)  # (out, rows) @ (rows, in)
         if ctx.has_bias and ctx.needs_input_grad[2]:
             to_bias = gradient.sum(0)
         return to_x, to_weight, to_bias
@@ -214,12 +218,27 @@ def without_dropout(module: nn.Module) -> Iterator[None]:
         module.train(was_training)
 
 
-class Dropout(nn.Module):
-    """Dropout with a faster implementation on CPUs.
+def drop(x: Tensor, rate: float) -> Tensor:
+    """Return x with a share of its elements dropped, the others scaled.
 
-    On a CPU, four elements share one 64-bit random number, 2.5 x faster than nn.Dropout's Bernoulli numbers; the rate
-    is rounded to a multiple of 1/65536, and the scale fits the rounded rate. Compiled models use F.dropout.
+    On a CPU, four elements share one 64-bit random number, 2.5 x faster than the Bernoulli numbers of ``F.dropout``;
+    the rate is rounded to a multiple of 1/65536, and the scale fits the rounded rate. Compiled models use F.dropout.
     """
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(x, rate)
+    n = x.numel()
+    # None as the upper end means all 64 bits: from -2^63 up to 2^63 - 1.
+    draws = torch.empty((n + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    # At least 1 and at most 65535 of 65536: a tiny rate still drops, a large one still keeps.
+    dropped = min(max(round(rate * 65536), 1), 65535)
+    kept = torch.empty(x.shape, dtype=x.dtype)  # written as 0.0 or 1.0: a bool tensor would be converted slowly
+    # int16 runs from -32768, hence the shift of the threshold.
+    torch.ge(draws.view(torch.int16)[:n].view(x.shape), dropped - 32768, out=kept)
+    return x * kept.mul_(65536 / (65536 - dropped))
+
+
+class Dropout(nn.Module):
+    """Dropout in training, by ``drop``."""
 
     __call__: Callable[..., Tensor]
 
@@ -229,19 +248,7 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x with elements dropped, or x itself outside training."""
-        if not self.training or not self.rate:
-            return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return F.dropout(x, self.rate)
-        n = x.numel()
-        # None as the upper end means all 64 bits: from -2^63 up to 2^63 - 1.
-        draws = torch.empty((n + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        # At least 1 and at most 65535 of 65536: a tiny rate still drops, a large one still keeps.
-        dropped = min(max(round(self.rate * 65536), 1), 65535)
-        kept = torch.empty(x.shape, dtype=x.dtype)  # written as 0.0 or 1.0: a bool tensor would be converted slowly
-        # int16 runs from -32768, hence the shift of the threshold.
-        torch.ge(draws.view(torch.int16)[:n].view(x.shape), dropped - 32768, out=kept)
-        return x * kept.mul_(65536 / (65536 - dropped))
+        return drop(x, self.rate) if self.training and self.rate else x
 
     def extra_repr(self) -> str:
         """Return the rate, for print(model)."""

@@ -44,6 +44,27 @@ def linear_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return y
 
 
+def round_rows(n: int, bits: int = 4) -> int:
+    """Return the smallest number of at most ``bits`` significant bits that is not below n.
+
+    oneDNN compiles a product for its sizes, which takes .7 ms, and 5 ms with AMX. With 4 bits there are 8 numbers of
+    rows for each doubling, at most 12 % above those asked for.
+    """
+    step = 1 << max(0, (n - 1).bit_length() - bits)
+    return -(-n // step) * step
+
+
+def pad_rows(x: Tensor) -> Tensor:
+    """Return a matrix with rows of zeros at its end, ``round_rows`` in all."""
+    rows, padded = len(x), round_rows(len(x))
+    if padded == rows:
+        return x
+    out = x.new_empty(padded, x.shape[1])
+    out[:rows] = x
+    out[rows:].zero_()
+    return out
+
+
 def choose_device(name: str) -> torch.device:
     """Return the device of a name; ``auto`` selects CUDA if available, else the CPU.
 

@@ -52,9 +52,7 @@ def linear_consistency(
     with torch.no_grad():
         nll = hidden.new_zeros((), dtype=gradients.wide)
         divergence, normalizers = torch.zeros_like(nll), torch.zeros_like(nll)
-        n_chunks = -(-n_rows // chunk_rows)
-        borders = [n_rows * i // n_chunks for i in range(n_chunks + 1)] if n_chunks else []
-        for start, stop in pairwise(borders):
+        for start, stop in pairwise([*range(0, n_rows, chunk_rows), n_rows]):
             spans = slice(start, stop), slice(n_rows + start, n_rows + stop)
             column = targets[spans[0], None]  # (n, 1)
             logits = [product(hidden[span], weight, bias).to(gradients.wide) for span in spans]  # (n, V) each

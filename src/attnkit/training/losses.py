@@ -66,10 +66,8 @@ def linear_cross_entropy(
         wide = narrow if one_type else torch.empty_like(narrow, dtype=gradients.wide)
         log_norms = hidden.new_empty(len(hidden), dtype=gradients.wide)  # (N,), log Σ exp(logits)
         chosen = torch.empty_like(log_norms)  # (N,), logits of the targets
-        # As few chunks as possible, of nearly equal size: no tiny last product. Integer arithmetic covers every row.
-        n_chunks = -(-len(hidden) // chunk_rows)
-        borders = [len(hidden) * i // n_chunks for i in range(n_chunks + 1)] if n_chunks else []
-        for start, stop in pairwise(borders):
+        # Chunks of one size in all steps, but for the last one: oneDNN compiles a product for its number of rows.
+        for start, stop in pairwise([*range(0, len(hidden), chunk_rows), len(hidden)]):
             span, n = slice(start, stop), stop - start
             logits = product(hidden[span], weight, bias, narrow[:n])  # (n, D) @ (D, V)
             if fused:

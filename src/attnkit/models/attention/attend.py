@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from attnkit.models.attention.alignment import AlignmentModule, Kernel, ScaledDot
 from attnkit.models.attention.distribution import Distribution, normalize, softmax
 from attnkit.models.attention.linear_attention import linear_attention
-from attnkit.models.linear import HALF
+from attnkit.models.linear import HALF, drop
 from attnkit.runtime.devices import has_triton
 
 # PyTorch's fused CPU kernel computes bfloat16 products without oneDNN: forward and backward pass of a batch of captions
@@ -99,7 +99,7 @@ class AttentionFunction(NamedTuple):
             return linear_attention(query, keys, values, self.align.feature_map, scope.mask, scope.causal)
         weights = self.weights(query, self.align.prepare(keys), scope)
         # Dropout is applied to the weights, as in Vaswani et al. 2017 and later models.
-        return F.dropout(weights, dropout) @ values if dropout else weights @ values
+        return drop(weights, dropout) @ values if dropout else weights @ values
 
 
 def supports_varlen(x: Tensor, d_head: int, dropout: float) -> bool:
@@ -211,7 +211,7 @@ def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScop
             scores = scores.add_(scope.bias) if same else scores + scope.bias  # the product has no other use
         weights = softmax(scores, query, scope.allowed(n_queries, n_keys, query.device))
         weights = weights.to(values.dtype)  # a float32 bias promotes the scores
-        return F.dropout(weights, dropout) @ values if dropout else weights @ values
+        return drop(weights, dropout) @ values if dropout else weights @ values
     dtype = query.dtype
     if query.device.type == "cpu" and dtype in HALF:
         query, keys, values = query.float(), keys.float(), values.float()
