@@ -91,7 +91,7 @@ def describe_passage(line: int, source: str, text: str, sentences: Sequence[Tran
     """Return what results show of a passage or a protected line."""
     lines = [sentence.found for sentence in sentences]
     outputs = [one.outputs[0] for one in lines]
-    n_tokens = sum(len(ids) + 1 for output in outputs for ids in output.ids)
+    n_tokens = sum(output.n_tokens for output in outputs)
     score, log_prob = sum(output.score for output in outputs), sum(output.log_prob for output in outputs)
     return PassageTranslation(
         line=line,

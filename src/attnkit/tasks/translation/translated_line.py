@@ -44,9 +44,15 @@ class Output:
         return [self.tokenizer.tokens(ids) for ids in self.ids]
 
     @property
+    def n_tokens(self) -> int:
+        """Number of tokens that count: EOS does, the code of a language does not."""
+        n_given = len(self.tokenizer.code_ids)
+        return sum(max(1, len(ids) + 1 - n_given) for ids in self.ids)
+
+    @property
     def mean_log_prob(self) -> float:
-        """Mean log-probability of the tokens, that of EOS included; NaN of a blank line."""
-        return self.log_prob / sum(len(ids) + 1 for ids in self.ids) if self.ids else math.nan
+        """Mean log-probability of these tokens; NaN of a blank line."""
+        return self.log_prob / self.n_tokens if self.ids else math.nan
 
     @property
     def token_scores(self) -> list[list[tuple[str, float]]] | None:
