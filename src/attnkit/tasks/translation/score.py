@@ -21,7 +21,8 @@ from attnkit.tasks.translation.signs import NO_PROFILE, Sign, SourceSigns
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.text.lines import is_blank
 from attnkit.text.sentences import SentenceSplitter
-from attnkit.text.tags import TranslationDirection
+from attnkit.text.tags import TranslationDirection, carry_code
+from attnkit.text.tokenizer import Tokenizer
 
 _WINDOW = 4096  # pairs sorted by length together
 _ROWS = 512  # rows of logits computed at a time
@@ -94,7 +95,9 @@ def score_pairs(
     remaining, first = iter(pairs), 1
     inline, profile = InlineText(run.config.data, tgt_tokenizer), run.training_profile or NO_PROFILE
     while window := list(islice(remaining, _WINDOW)):
-        aligned = [[pair] for pair in window] if segmenter is None else _split_pairs(window, segmenter, first)
+        aligned = [[pair] for pair in window]
+        if segmenter is not None:
+            aligned = _split_pairs(window, segmenter, tgt_tokenizer, first)
         masked = [[(inline.mask(src), tgt) for src, tgt in rows] for rows in aligned]
         aligned = [[(one.text, one.mask_other(tgt)) for one, tgt in rows] for rows in masked]
         numbers = [number for number, rows in enumerate(aligned, first) for _ in rows]
@@ -124,15 +127,24 @@ def score_pairs(
             yield PairScore(*total, ids, log_probs, line)
 
 
-def _split_pairs(pairs: Sequence[tuple[str, str]], segmenter: Segmenter, first: int) -> list[list[tuple[str, str]]]:
-    """Return the sentence pairs of each pair, or the pair if their numbers differ."""
+def _split_pairs(
+    pairs: Sequence[tuple[str, str]], segmenter: Segmenter, tgt_tokenizer: Tokenizer, first: int
+) -> list[list[tuple[str, str]]]:
+    """Return the sentence pairs of each pair, or the pair if their numbers differ.
+
+    A language code or tag at the start of a line is that of all its sentences.
+    """
     splitter = SentenceSplitter()
     split = []
     for (src, tgt), found in zip(pairs, segmenter.sentences([src for src, _ in pairs], first), strict=True):
         targets = splitter.split(tgt.strip())
         aligned = len(found) == len(targets) > 1
-        sources = segmenter.carry_code(src, [sentence for sentence, _ in found]) if aligned else [src]
-        split.append(list(zip(sources, [sentence for sentence, _ in targets] if aligned else [tgt], strict=True)))
+        if not aligned:
+            split.append([(src, tgt)])
+            continue
+        sides = (segmenter.tokenizer, src, found), (tgt_tokenizer, tgt, targets)
+        carried = (carry_code(side, line, [text for text, _ in sentences]) for side, line, sentences in sides)
+        split.append(list(zip(*carried, strict=True)))
     return split
 
 

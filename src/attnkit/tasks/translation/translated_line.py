@@ -13,6 +13,7 @@ from attnkit.protocols import EOS_ID
 from attnkit.quality.profile import TrainingProfile
 from attnkit.tasks.translation.signs import NO_PROFILE, FindSigns, Sign, find_length_signs, find_signs, in_order
 from attnkit.text.inline_symbols import PLAIN, MaskedText
+from attnkit.text.tags import leading_code
 from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ class TranslatedLine:
         if not ids:
             return []
         known = {"finished": output.finished, "is_cut": self.is_cut}
-        found = find_signs(self.source, output.text, source_ids=ids, profile=profile, **known)
+        source = self.source.removeprefix(leading_code(self.tokenizer, self.source))  # which no translation keeps
+        found = find_signs(source, output.text, source_ids=ids, profile=profile, **known)
         return in_order([*found, *find_length_signs(ids, output.ids, profile, self.tokenizer.decode)])
 
     @property
