@@ -25,6 +25,7 @@ from attnkit.serving.batching import Batcher, OnDone, Worker, count_characters
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.serving.specs import RunSpec, choose_languages, find_languages, parse_spec, split_spec
 from attnkit.tasks.translation.loading import CONFIDENCE_NAME
+from attnkit.text.tags import language_of_code
 
 SLICE = 4096  #: characters of a slice of lines without a search, but at least a line
 STOPPING = 2.0  #: seconds until a stopped search ends
@@ -70,6 +71,9 @@ class _Loaded:
             options = options | choose_languages(config, spec)
         model: Any = load(spec.path, **options)
         assert model.summary is not None, "it is loaded from a run"
+        if is_translation and (codes := config.vocabulary.language_codes) and not model.summary.languages:
+            help = f"name two of its languages: {':'.join(map(language_of_code, codes[:2]))}={spec.path}"
+            raise UsageError("the run has no usual languages", where=str(spec.path), help=help)
         if n_threads is None:
             is_compiled = isinstance(model, Translator) and model.summary.engine == "compiled"
             n_threads = number_of_threads(options.get("threads")) if is_compiled else 1
