@@ -126,3 +126,34 @@ def test_a_run_that_an_option_does_not_suit_takes_no_other_down(
     assert list(models.by_name) == ["en-de"] and said[0].startswith("slow is not served: ") and "int8" in said[0]
     with pytest.raises(UsageError, match="int8"):
         serve_int8(f"slow={tmp_path / 'rnn'}")
+
+
+def test_a_run_that_was_trained_anew_in_other_directions_is_served_in_them(workshop: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def train(direction: str) -> None:
+        shutil.rmtree(run, ignore_errors=True)
+        config = workshop.configure("transformer", limits__max_steps=2)
+        data = config.data.model_copy(update={"directions": (direction,), "valid_directions": (direction,)})
+        tag = f"<2{direction[3:]}>"
+        vocabulary = config.vocabulary.model_copy(update={"symbols": (tag,)})
+        workshop.train(config.model_copy(update={"data": data, "vocabulary": vocabulary}), run)
+
+    train("en:de")
+    client = call(models := serve(str(run)))
+
+    def found() -> tuple[list[str], Any, str, tuple[str, str]]:
+        languages = [one["code"] for one in client.get("/languages").json()]
+        target = client.get("/frontend/settings").json()["language"]["target"]["code"]
+        (one,) = client.get("/v1/models").json()["models"]
+        return languages, models.translators()[0].languages, target, (one["source_lang"], one["target_lang"])
+
+    assert found() == (["en", "de"], ("en", "de"), "de", ("en", "de"))
+    assert client.post("/translate", json={"q": "1", "source": "en", "target": "de"}).status_code == 200
+    train("en:fr")
+    client.post("/admin/reload")
+    assert found() == (["en", "fr"], ("en", "fr"), "fr", ("en", "fr"))
+    assert client.post("/translate", json={"q": "1", "source": "en", "target": "fr"}).status_code == 200
+    refused = client.post("/translate", json={"q": "1", "source": "en", "target": "de"})
+    assert refused.status_code == 400 and "there are en-fr" in refused.json()["error"]
+    assert "French" in client.get("/").text and "German" not in client.get("/").text

@@ -45,7 +45,7 @@ def command(
     serves the languages of these texts only.
 
     M2M100, NLLB-200 and mBART-50 translate from --src-lang into --tgt-lang, unless "attnkit translate" names others of
-    their languages.
+    their languages. Imported without these options, they have no usual languages, and each command needs both.
 
     An adapter (LoRA) in PEFT's format, for the exported model of --base, becomes a run for translate.
 

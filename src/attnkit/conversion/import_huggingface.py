@@ -83,7 +83,8 @@ def import_huggingface(
 ) -> ImportResult:
     """Import the model of a Hugging Face folder as a new run.
 
-    ``src_lang`` and ``tgt_lang`` are the languages of a model with language codes: M2M100, NLLB-200, mBART-50.
+    ``src_lang`` and ``tgt_lang`` are the languages of a model with language codes: M2M100, NLLB-200, mBART-50. None:
+    the run has no usual language of that side, and each call names it.
     ``prune_vocab`` are files of text: entries of a translation model that they do not use are left out.
 
     Raises ``RunError`` if the model is unsupported or damaged, ``UsageError`` if ``run`` already contains a run.
@@ -97,7 +98,7 @@ def import_huggingface(
     if src_lang is not None or tgt_lang is not None:
         what = "this model has no language codes"
         raise UsageError(
-            what, where="--src-lang, --tgt-lang", help="leave them out; M2M100, NLLB-200 and mBART-50 need them"
+            what, where="--src-lang, --tgt-lang", help="leave them out; M2M100, NLLB-200 and mBART-50 take them"
         )
     with configs.naming_types():
         described = configs.read(tree, str(folder / "config.json"))

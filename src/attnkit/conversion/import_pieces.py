@@ -41,8 +41,8 @@ def read_vocabularies(
 ) -> tuple[ForeignVocabulary, ForeignVocabulary]:
     """Read the vocabularies of source and target; one object if both share it.
 
-    ``languages`` are codes of the model. Raises ``UsageError`` if it needs them or has none, ``RunError`` if files are
-    missing, damaged, or do not fit ``config.json``.
+    ``languages`` are codes of the model; None: that side has no usual language. Raises ``UsageError`` if it lacks one
+    or has no codes, ``RunError`` if files are missing, damaged, or do not fit ``config.json``.
     """
     read_settings(folder)  # refuses a tokenizer that is code of the folder
     if found.kind != "marian":
@@ -50,7 +50,7 @@ def read_vocabularies(
     if languages != (None, None):
         what = "the languages of a Marian are in its files, or codes such as >>fra<< at the start of lines"
         raise UsageError(
-            what, where="--src-lang, --tgt-lang", help="leave them out; M2M100, NLLB-200 and mBART-50 need them"
+            what, where="--src-lang, --tgt-lang", help="leave them out; M2M100, NLLB-200 and mBART-50 take them"
         )
     if found.config.decoder_start == "bos":  # only attnkit's own exports start from a token of its own
         return _read_own(folder, found)
@@ -108,9 +108,9 @@ def make_piece_vocabulary(
 def _read_coded(
     folder: Path, found: ForeignTranslator, languages: tuple[str | None, str | None]
 ) -> tuple[ForeignVocabulary, ForeignVocabulary]:
-    """Read the vocabulary of a model with language codes, with a language per side.
+    """Read the vocabulary of a model with language codes, with any language per side.
 
-    Raises ``UsageError`` if a language is missing or unknown, ``RunError`` as ``read_vocabularies``.
+    Raises ``UsageError`` if a language is unknown, ``RunError`` as ``read_vocabularies``.
     """
     raw = read_file(folder / "sentencepiece.bpe.model", MAX_FILE_BYTES, bytes)
     vocabulary, added = (_mbart_names if found.kind == "mbart" else _m2m_names)(folder)
@@ -125,10 +125,10 @@ def _read_coded(
     symbols = sorted(language_codes, key=vocabulary.__getitem__)
     sides = []
     for option, language in zip(("--src-lang", "--tgt-lang"), languages, strict=True):
-        code = code_of(symbols, language, option)
+        code = None if language is None else code_of(symbols, language, option)
         path, sizes = folder / "sentencepiece.bpe.model", found.vocab_sizes
         sides.append(make_piece_vocabulary(path, raw, vocabulary, roles, sizes[0], symbols, "spaced", code))
-    return sides[0], sides[1]
+    return (sides[0], sides[0]) if languages == (None, None) else (sides[0], sides[1])
 
 
 def _m2m_names(folder: Path) -> tuple[dict[str, int], dict[str, int]]:

@@ -41,6 +41,10 @@ the vector from which the decoder starts is zero now; it had a norm of {norm:.3g
 training, unlike Marian and CTranslate2"""
 
 
+_NO_LANGUAGES = """\
+the run has no usual languages: name them when it translates (--src-lang, --tgt-lang) and when it is trained (--pair)"""
+
+
 def convert_translator(
     folder: Path,
     tree: Mapping[str, Any],
@@ -65,6 +69,8 @@ def convert_translator(
         config = _run_config(folder, found, sides)
         source = WeightSource(path, config.model, links, sides, has_bias)
         warnings = source.warnings(opened)
+    if any(side.tokenizer.language_codes and not side.tokenizer.code_ids for side in sides):
+        warnings = (*warnings, _NO_LANGUAGES)
     tokenizers = Vocabularies(*(side.tokenizer for side in sides))
     n_parameters = sum(map(math.prod, source.shapes.values()))
     sizes = [side.tokenizer.vocab_size for side in sides]

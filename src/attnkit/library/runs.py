@@ -104,12 +104,12 @@ def import_run(
     """Import a Hugging Face folder as a run, or an adapter of PEFT for ``base``.
 
     ``src_lang`` and ``tgt_lang`` are the languages of an M2M100, NLLB-200 or mBART-50, e.g. ``eng_Latn``, between which
-    the run translates unless a call names others.
+    the run translates unless a call names others; without, each call names both.
     ``prune_vocab`` are files of text: entries of a translator that they do not use are left out.
 
     Raises:
         RunError: the model is unsupported or damaged.
-        UsageError: the run exists, a language is missing or unknown, or the vocabulary cannot be pruned.
+        UsageError: the run exists, a language is unknown, or the vocabulary cannot be pruned.
         DataError: a file of text cannot be read.
     """
     if base is not None:

@@ -24,7 +24,7 @@ from attnkit.library.files import as_path, check_lengths, single_lines, warn, wi
 from attnkit.library.translations import DocumentTranslation, Translation, as_translation
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
-from attnkit.tasks.translation.directions import USUAL, LanguagePair
+from attnkit.tasks.translation.directions import USUAL, LanguagePair, needs_languages
 from attnkit.tasks.translation.documents import (
     DocumentTranslator,
     PassageTranslation,
@@ -112,11 +112,13 @@ class Translator:
         languages, first = LanguagePair(src_lang, tgt_lang), opened[0]
         if any(languages):
             pipeline.set_languages(languages)
-        is_coded = first.src_tokenizer.language_codes and not first.config.data.directions
+        named = find_languages(first.config.data)
+        if first.src_tokenizer.language_codes and not first.config.data.directions:
+            named = () if needs_languages(first) and not any(languages) else (pipeline.direction.name,)
         summary = RunSummary(
             path=first.path,
             task="translation",
-            languages=(pipeline.direction.name,) if is_coded else find_languages(first.config.data),
+            languages=named,
             model=describe_model(first.config) + (f", one of {len(opened)}" if len(opened) > 1 else ""),
             checkpoint=first.checkpoint,
             scores=checkpoint_scores(first.files, first.config.metrics),

@@ -255,7 +255,7 @@ class Service:
         """Return the languages, as LibreTranslate does."""
         targets: dict[str, list[str]] = {}
         for model in self.models.translators():
-            src, tgt = model.spec.languages or ("src", "tgt")
+            src, tgt = model.languages or ("src", "tgt")
             targets.setdefault(src, []).append(tgt)
         codes = list(dict.fromkeys([*targets, *(code for own in targets.values() for code in own)]))
         found = [{"code": code, "name": name_of(code), "targets": targets.get(code, [])} for code in codes]
@@ -264,7 +264,7 @@ class Service:
     async def settings(self, request: Request) -> Response:
         """Return what LibreTranslate's own page asks for."""
         first = next(iter(self.models.translators()), None)
-        src, tgt = (first.spec.languages if first is not None else None) or ("src", "tgt")
+        src, tgt = (first.languages if first is not None else None) or ("src", "tgt")
         named = [{"code": code, "name": name_of(code)} for code in (src, tgt)]
         return JSONResponse(
             {
@@ -291,7 +291,7 @@ class Service:
         for model in self.models.by_name.values():
             summary = model.model.summary.to_dict()
             summary = {key: value for key, value in summary.items() if key not in ("path", "languages")}
-            languages = dict(zip(("source_lang", "target_lang"), model.spec.languages or (), strict=False))
+            languages = dict(zip(("source_lang", "target_lang"), model.languages or (), strict=False))
             found.append({"name": model.name, **languages, **summary})
         return Response(to_json({"models": found}), media_type="application/json")
 

@@ -121,7 +121,7 @@ async def translate_documents(model: ServedModel, texts: Sequence[str]) -> list[
     """
     check_texts(list(texts), model.limits)
     pages: list[str] = await model.batcher.submit(list(texts), ("translate_html", ()))
-    if model.spec.languages is None or (code := model.spec.languages[1]) in UNKNOWN:
+    if (languages := model.languages) is None or (code := languages[1]) in UNKNOWN:
         return pages
     # The name that the service gives the language, not that of the model.
     return [with_language(page, "html", language_of_code(code).replace("_", "-")) for page in pages]
@@ -158,7 +158,7 @@ async def deepl(models: Models, body: schemas.DeepLBody) -> dict[str, Any]:
         done = await translate_documents(model, texts)
     else:
         done = [one.text for one in await translate_texts(model, texts, {})]
-    source = (model.spec.languages or ("", ""))[0].upper()
+    source = (model.languages or ("", ""))[0].upper()
     return {"translations": [{"detected_source_language": source, "text": text} for text in done]}
 
 

@@ -23,8 +23,9 @@ from attnkit.library.loading import load
 from attnkit.library.translation import Translator
 from attnkit.serving.batching import Batcher, OnDone, Worker, count_characters
 from attnkit.serving.limits import Limits, RefusedError
-from attnkit.serving.specs import RunSpec, choose_languages, parse_spec, split_spec
+from attnkit.serving.specs import RunSpec, choose_languages, find_languages, parse_spec, split_spec
 from attnkit.tasks.translation.loading import CONFIDENCE_NAME
+from attnkit.text.tags import language_of_code
 
 SLICE = 4096  #: characters of a slice of lines without a search, but at least a line
 STOPPING = 2.0  #: seconds until a stopped search ends
@@ -56,6 +57,7 @@ class _Loaded:
     state: bytes  #: of the files that it was loaded from
     task: str
     beam_size: int  #: of the run's own search
+    languages: tuple[str, str] | None  #: source and target of a translator
 
     @classmethod
     def load(cls, spec: RunSpec, options: dict[str, Any], found: _Found, n_threads: int | None = None) -> _Loaded:
@@ -64,16 +66,20 @@ class _Loaded:
         ``n_threads`` is their number; None: as many as the model can use.
         """
         config = found.config
-        is_translation = config.task == "translation"
+        is_translation, spec = config.task == "translation", find_languages(spec, config)
         if is_translation:
             options = options | choose_languages(config, spec)
         model: Any = load(spec.path, **options)
         assert model.summary is not None, "it is loaded from a run"
+        if is_translation and (codes := config.vocabulary.language_codes) and not model.summary.languages:
+            help = f"name two of its languages: {':'.join(map(language_of_code, codes[:2]))}={spec.path}"
+            raise UsageError("the run has no usual languages", where=str(spec.path), help=help)
         if n_threads is None:
             is_compiled = isinstance(model, Translator) and model.summary.engine == "compiled"
             n_threads = number_of_threads(options.get("threads")) if is_compiled else 1
         replicas = [model] if n_threads == 1 else [model.replicate() for _ in range(n_threads)]
-        return cls(model, replicas, found.state, config.task, config.decoding.beam_size if is_translation else 1)
+        beam_size = config.decoding.beam_size if is_translation else 1
+        return cls(model, replicas, found.state, config.task, beam_size, spec.languages)
 
 
 class ServedModel:
@@ -104,6 +110,11 @@ class ServedModel:
     def beam_size(self) -> int:
         """Beam size of the run's own search; 1 for other tasks."""
         return self._loaded.beam_size
+
+    @property
+    def languages(self) -> tuple[str, str] | None:
+        """Source and target language of a translator, which a reload may change."""
+        return self._loaded.languages
 
     @property
     def reads_vectors(self) -> bool:
@@ -307,10 +318,10 @@ class Models:
             RefusedError: there is no such translator, or several (400).
         """
         wanted = [None if code in (None, "", "auto") else code.lower() for code in (source, target)]
-        fitting = [model for model in self.translators() if _fits(wanted, model.spec.languages or ("", ""))]
+        fitting = [model for model in self.translators() if _fits(wanted, model.languages or ("", ""))]
         if len(fitting) == 1:
             return fitting[0]
-        pairs = ", ".join("-".join(model.spec.languages or ()) for model in self.translators()) or "none"
+        pairs = ", ".join("-".join(model.languages or ()) for model in self.translators()) or "none"
         for name, spec in {} if fitting else self.failed.items():
             if spec.languages is not None and _fits(wanted, spec.languages):
                 raise _failed(name)

@@ -43,13 +43,18 @@ def split_spec(text: str) -> RunSpec:
 def parse_spec(text: str) -> RunSpec:
     """Parse a run on the command line, and find its languages if they are not given.
 
-    They are those of the first direction that the run was trained in, or come from file names.
-
     Raises ``RunError`` if the run is missing or damaged.
     """
     spec = split_spec(text)
-    config = read_run_config(RunFolder(spec.path).checkpoint()[0])
-    if spec.languages is not None or config.task != "translation":
+    return find_languages(spec, read_run_config(RunFolder(spec.path).checkpoint()[0]))
+
+
+def find_languages(spec: RunSpec, config: Any) -> RunSpec:
+    """Return a run with the languages of its configuration, if none were written.
+
+    They are those of the first direction that the run was trained in, or come from file names.
+    """
+    if spec.has_own_languages or config.task != "translation":
         return spec
     first = config.data.training_pairs[0]
     if first.direction:

@@ -171,7 +171,7 @@ class PieceVocabulary:
         code, rest = begin.strip(" "), text[len(begin) :]
         parts: list[tuple[str, int | None]] = [("", id) for id in self.code_ids]
         if code:
-            parts = [(code, self._numbers.get(code, UNK_ID))]
+            parts = [(begin, self._numbers.get(code, UNK_ID))]  # with its spaces, as parts make up the text
         return [*parts, (rest, None)] if rest else parts
 
     def leading_code(self, text: str) -> str:

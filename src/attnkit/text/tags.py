@@ -6,6 +6,7 @@ instead: that of the source language is put before each source, that of the targ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 BACK_TRANSLATED = "<bt>"
 """Tag of sources that a model wrote (Caswell et al. 2019, Tagged Back-Translation)."""
 DIRECTIONS = "--pair (data.directions)"  #: option and key of the directions of training text
+_OWN_TAG = re.compile(r" *(<2[^<>\s]+>) ?")
 VALID_DIRECTIONS = "--valid-pair (data.valid_directions)"  #: likewise of validation text
 
 
@@ -67,6 +69,26 @@ def tag_ids(tokenizer: Tokenizer, tag: str) -> list[int]:
         return []
     tagged, plain = tokenizer.encode([with_tag("x", tag), "x"])
     return tagged[: len(tagged) - len(plain)]
+
+
+def leading_code(tokenizer: Tokenizer, text: str) -> str:
+    """Return the language code or tag at the start of a text, with spaces.
+
+    Empty for none: a code is one of an imported model, a tag such as ``<2de>`` a symbol of the vocabulary.
+    """
+    code = "" if tokenizer.pieces is None else tokenizer.pieces.leading_code(text)
+    tag = None if code else _OWN_TAG.match(text)
+    return code if tag is None or tokenizer.token_id(tag[1]) is None else tag[0]
+
+
+def carry_code(tokenizer: Tokenizer, text: str, parts: Sequence[str]) -> list[str]:
+    """Return the parts of a text, each after its own code, or after that of the text."""
+    return with_leading_code(tokenizer, leading_code(tokenizer, text), parts)
+
+
+def with_leading_code(tokenizer: Tokenizer, code: str, parts: Sequence[str]) -> list[str]:
+    """Return parts after a code, unless it is empty or they have their own."""
+    return [part if not code or leading_code(tokenizer, part) else code + part for part in parts]
 
 
 def find_code(codes: Sequence[str], language: str) -> str | None:

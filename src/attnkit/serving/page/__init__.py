@@ -15,7 +15,7 @@ HERE = "attnkit.serving.page"
 def page(models: Models, *, needs_key: bool) -> str:
     """Return the page for the models of a service; it loads nothing but their answers."""
     served = [
-        _facts(model.name, "autoencode-vectors" if model.reads_vectors else model.task, model.spec.languages)
+        _facts(model.name, "autoencode-vectors" if model.reads_vectors else model.task, model.languages)
         for model in models.by_name.values()
     ]
     data = {"models": served, "needsKey": needs_key, "maxBeamSize": models.limits.max_beam_size}

@@ -34,6 +34,7 @@ from attnkit.text.tags import (
     VALID_DIRECTIONS,
     direction_tags,
     is_back_translated,
+    language_of_code,
     language_tag,
     with_tag,
 )
@@ -225,8 +226,14 @@ def check_symbols(config: TranslationConfig, tokenizer: Tokenizer) -> None:
 
 
 def check_tags(config: TranslationConfig, tokenizer: Tokenizer) -> None:
-    """Raise ``UsageError`` if a given vocabulary lacks a language's tag or code."""
+    """Raise ``UsageError`` if a given vocabulary lacks a language's tag or code.
+
+    Or if it has codes, but neither it nor the text a language.
+    """
     if codes := tokenizer.language_codes:
+        if config.data.directions is None and not tokenizer.code_ids:
+            what, shown = "the imported model has no usual languages", ":".join(map(language_of_code, codes[:2]))
+            raise UsageError(what, where=DIRECTIONS, help=f"name those of the text: --pair {shown} SRC TGT")
         named = (DIRECTIONS, config.data.training_pairs), (VALID_DIRECTIONS, config.data.validation_pairs)
         for option, pairs in named:
             for pair in pairs:

@@ -97,8 +97,20 @@ def find_direction(
     return TranslationDirection(*tokenizers, tuple(tag_ids(run.src_tokenizer, tag)), tgt_lang)
 
 
+def needs_languages(run: OpenedRun) -> bool:
+    """Return whether a run has language codes, but no usual language of a side."""
+    tokenizers, data = (run.src_tokenizer, run.tgt_tokenizer), run.config.data
+    return data.directions is None and any(one.language_codes and not one.code_ids for one in tokenizers)
+
+
 def first_direction(run: OpenedRun) -> TranslationDirection:
-    """Return the first direction that a run was trained in, or its usual one."""
+    """Return the first direction that a run was trained in, or its usual one.
+
+    Raises ``UsageError`` for an imported run without usual languages.
+    """
+    if needs_languages(run):
+        help = "import it with --src-lang and --tgt-lang, or train it with --pair"
+        raise UsageError("this run has no usual languages, which an export needs", where=str(run.path), help=help)
     name = run.config.data.training_pairs[0].direction
     return named_direction((run.src_tokenizer, run.tgt_tokenizer), name)
 

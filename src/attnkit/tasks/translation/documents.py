@@ -25,6 +25,7 @@ from attnkit.tasks.translation.translated_line import TranslatedLine, confidence
 from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.tasks.translation.word_links import Anchor, word_anchors
 from attnkit.text.protected import Protected, find_protected, lost_parts
+from attnkit.text.tags import leading_code
 
 _PASSAGES = 1024  # translated together
 
@@ -39,6 +40,7 @@ class TranslatedSentence:
     source: str
     gap: str  #: white space before it
     begin: int  #: in the text of the passage
+    code: str = ""  #: language code or tag that it is read with: its own, or that of the passage
     text: str = ""
     origins: list[int] = field(default_factory=list)
     found: TranslatedLine = field(init=False, repr=False)  #: of the text without the parts that were put back
@@ -91,7 +93,7 @@ def describe_passage(line: int, source: str, text: str, sentences: Sequence[Tran
     """Return what results show of a passage or a protected line."""
     lines = [sentence.found for sentence in sentences]
     outputs = [one.outputs[0] for one in lines]
-    n_tokens = sum(len(ids) + 1 for output in outputs for ids in output.ids)
+    n_tokens = sum(output.n_tokens for output in outputs)
     score, log_prob = sum(output.score for output in outputs), sum(output.log_prob for output in outputs)
     return PassageTranslation(
         line=line,
@@ -187,7 +189,7 @@ class DocumentTranslator:
         """Yield translated passages; ``progress`` receives how many of these are done."""
         marked = [take_tags(passage.parts) for passage in passages]
         split = self._segmenter.sentences([one.text for one in marked], self.counts.n_passages + 1)
-        sentences = [make_sentences(one.text, found) for one, found in zip(marked, split, strict=True)]
+        sentences = [self._with_codes(one.text, found) for one, found in zip(marked, split, strict=True)]
         tagged = [sentence for one, own in zip(marked, sentences, strict=True) if one.nodes for sentence in own]
         plain = [sentence for one, own in zip(marked, sentences, strict=True) if not one.nodes for sentence in own]
         n_done, n_sentences = 0, max(1, len(tagged) + len(plain))
@@ -196,18 +198,29 @@ class DocumentTranslator:
             def follow(n: int, before: int = n_done) -> None:
                 progress(len(passages) * (before + n) // n_sentences)
 
-            found = self._search([sentence.source for sentence in group], is_tagged, follow)
+            found = self._search([sentence.code + sentence.source for sentence in group], is_tagged, follow)
             n_done += len(group)
             for sentence, translation in zip(group, found, strict=True):
                 sentence.found, sentence.signs = translation, translation.signs
                 sentence.text = translation.outputs[0].text
                 if is_tagged:
-                    anchors = word_anchors(translation, self._translator.tgt_tokenizer)
+                    anchors = word_anchors(translation, self._translator.tgt_tokenizer, len(sentence.code))
                     sentence.origins = spread(sentence.text, anchors)
         self._restore([*tagged, *plain])
         for passage, one, own in zip(passages, marked, sentences, strict=True):
             self.counts.n_tags += sum(isinstance(part, Tag) for part in passage.parts)
             yield replace(passage, parts=join_sentences(one, own), sentences=own)
+
+    def _with_codes(self, text: str, found: Sequence[tuple[str, str]]) -> list[TranslatedSentence]:
+        """Return the sentences of a passage with their codes, or with that of its start."""
+        tokenizer, sentences = self._translator.src_tokenizer, make_sentences(text, found)
+        usual = leading_code(tokenizer, text)
+        for sentence in sentences:
+            own = leading_code(tokenizer, sentence.source)
+            if len(own) < len(sentence.source):  # else the code is all of the text
+                sentence.code, sentence.source = own or usual, sentence.source[len(own) :]
+                sentence.begin += len(own)
+        return sentences
 
     def _search(
         self, lines: list[str], record: bool, progress: Callable[[int], None] = lambda n: None
@@ -242,12 +255,12 @@ class DocumentTranslator:
                 else:  # nothing to translate
                     sentence.text, sentence.origins = sentence.source, list(range(len(sentence.source)))
                     sentence.signs = []
-        found = self._search([one.text for _, _, one in losing], record=True)
+        found = self._search([sentence.code + one.text for sentence, _, one in losing], record=True)
         for (sentence, parts, one), translation in zip(losing, found, strict=True):
             sentence.found, sentence.signs = translation, translation.signs
             text = translation.outputs[0].text
             words = find_words(one.text)
-            anchors = word_anchors(translation, self._translator.tgt_tokenizer)
+            anchors = word_anchors(translation, self._translator.tgt_tokenizer, len(sentence.code))
             links = links_to(words, anchors)
             kept = source_places(sentence.source, parts, len(words))
             sentence.text, sentence.origins = "", []

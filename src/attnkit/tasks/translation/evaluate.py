@@ -119,7 +119,8 @@ class TranslationEvaluation:
         searcher: SearchBackend | None = None
         if self.compiled is not None and self._fits(self.compiled, parts, greedy):
             searcher = self._compiled_searcher(self.compiled, model)
-        searcher, n_given = searcher or LocalSearch([packed], self.device), len(vocabularies.tgt.code_ids)
+        searcher = searcher or LocalSearch([packed], self.device)
+        n_given = max((len(part.prefix) for part in parts), default=0)  # the code of a language
         found = greedy_ids(searcher, parts, greedy, self.stop, n_given)
         texts: list[list[str]] = [[] for _ in lines]
         for part, text in zip(parts, vocabularies.tgt.decode(found), strict=True):

@@ -21,7 +21,8 @@ from attnkit.tasks.translation.signs import NO_PROFILE, Sign, SourceSigns
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.text.lines import is_blank
 from attnkit.text.sentences import SentenceSplitter
-from attnkit.text.tags import TranslationDirection
+from attnkit.text.tags import TranslationDirection, carry_code
+from attnkit.text.tokenizer import Tokenizer
 
 _WINDOW = 4096  # pairs sorted by length together
 _ROWS = 512  # rows of logits computed at a time
@@ -32,9 +33,11 @@ class PairScore:
     """Score of a sentence pair."""
 
     log_prob: float  #: natural log-probability of the target, with one EOS per sentence scored
-    n_tokens: int  #: number of target tokens, EOS included
+    n_tokens: int  #: number of target tokens, EOS included, without the language code of an imported model
     ids: list[list[int]] = field(default_factory=list)  #: of each sentence scored, without EOS
-    log_probs: list[list[float]] = field(default_factory=list)  #: of each token of each sentence, and of EOS
+    log_probs: list[list[float]] = field(
+        default_factory=list
+    )  #: of each token of each sentence, and of EOS; 0 of a code
     line: TranslatedLine | None = field(default=None, repr=False, compare=False)  #: the pair as a translation
 
     @property
@@ -83,15 +86,18 @@ def score_pairs(
 
     Nothing is truncated; an empty target consists of EOS. ``names`` are used for the two sides in error messages. A
     pair whose source the ``segmenter`` splits is scored sentence by sentence, if its target has as many sentences.
-    Placeholders replace parts of the source, on both sides, if the run was trained with them. ``direction``: None for a
-    run without choice. ``stops`` ends pairs between batches: sentences that are left count nothing.
+    Placeholders replace parts of the source, on both sides, if the run was trained with them. The language code before
+    each target of an imported model is given, as in translation: its probability does not count. ``direction``: None
+    for a run without choice. ``stops`` ends pairs between batches: sentences that are left count nothing.
     """
     direction = direction or TranslationDirection(run.src_tokenizer, run.tgt_tokenizer)
     src_tokenizer, tgt_tokenizer, tag = direction.src_tokenizer, direction.tgt_tokenizer, direction.tag
     remaining, first = iter(pairs), 1
     inline, profile = InlineText(run.config.data, tgt_tokenizer), run.training_profile or NO_PROFILE
     while window := list(islice(remaining, _WINDOW)):
-        aligned = [[pair] for pair in window] if segmenter is None else _split_pairs(window, segmenter, first)
+        aligned = [[pair] for pair in window]
+        if segmenter is not None:
+            aligned = _split_pairs(window, segmenter, tgt_tokenizer, first)
         masked = [[(inline.mask(src), tgt) for src, tgt in rows] for rows in aligned]
         aligned = [[(one.text, one.mask_other(tgt)) for one, tgt in rows] for rows in masked]
         numbers = [number for number, rows in enumerate(aligned, first) for _ in rows]
@@ -107,9 +113,8 @@ def score_pairs(
             stopped = check()
             if not (batch := [i for i in batch if not stopped[i]]):
                 continue
-            found.update(
-                zip(batch, _score(scorer, device, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True)
-            )
+            rows = [src[i] for i in batch], [tgt[i] for i in batch]
+            found.update(zip(batch, _score(scorer, device, *rows, len(direction.code)), strict=True))
         scores, sources = (found.get(i, PairScore(0.0, 0)) for i in range(len(src))), (ids[len(tag) :] for ids in src)
         signs = SourceSigns([pair[0] for pair in window], profile, src_tokenizer.normalize)
         for i, ((source, target), rows) in enumerate(zip(window, aligned, strict=True)):
@@ -122,15 +127,24 @@ def score_pairs(
             yield PairScore(*total, ids, log_probs, line)
 
 
-def _split_pairs(pairs: Sequence[tuple[str, str]], segmenter: Segmenter, first: int) -> list[list[tuple[str, str]]]:
-    """Return the sentence pairs of each pair, or the pair if their numbers differ."""
+def _split_pairs(
+    pairs: Sequence[tuple[str, str]], segmenter: Segmenter, tgt_tokenizer: Tokenizer, first: int
+) -> list[list[tuple[str, str]]]:
+    """Return the sentence pairs of each pair, or the pair if their numbers differ.
+
+    A language code or tag at the start of a line is that of all its sentences.
+    """
     splitter = SentenceSplitter()
     split = []
     for (src, tgt), found in zip(pairs, segmenter.sentences([src for src, _ in pairs], first), strict=True):
         targets = splitter.split(tgt.strip())
         aligned = len(found) == len(targets) > 1
-        sources = segmenter.carry_code(src, [sentence for sentence, _ in found]) if aligned else [src]
-        split.append(list(zip(sources, [sentence for sentence, _ in targets] if aligned else [tgt], strict=True)))
+        if not aligned:
+            split.append([(src, tgt)])
+            continue
+        sides = (segmenter.tokenizer, src, found), (tgt_tokenizer, tgt, targets)
+        carried = (carry_code(side, line, [text for text, _ in sentences]) for side, line, sentences in sides)
+        split.append(list(zip(*carried, strict=True)))
     return split
 
 
@@ -150,7 +164,10 @@ def check_lengths(run: OpenedRun, rows: Iterable[list[int]], name: str, numbers:
 
 
 @torch.inference_mode()
-def _score(scorer: Scorer, device: torch.device, src: list[list[int]], tgt: list[list[int]]) -> list[PairScore]:
+def _score(
+    scorer: Scorer, device: torch.device, src: list[list[int]], tgt: list[list[int]], n_given: int
+) -> list[PairScore]:
+    """Return the score of each pair, without that of the first ``n_given`` ids."""
     ids, mask = pad_sources(src, device)
     length = max(map(len, tgt)) + 1
     tgt_in = torch.tensor([[BOS_ID, *t, *[PAD_ID] * (length - 1 - len(t))] for t in tgt], device=device)
@@ -164,5 +181,10 @@ def _score(scorer: Scorer, device: torch.device, src: list[list[int]], tgt: list
             for rows, of in zip(torch.split(hidden, _ROWS), torch.split(targets, _ROWS), strict=True)
         ]
     )
-    sums = torch.split(chosen.cpu().double(), [len(t) + 1 for t in tgt])
-    return [PairScore(float(part.sum()), len(part), [t], [part.tolist()]) for part, t in zip(sums, tgt, strict=True)]
+    found = torch.split(chosen.cpu().double(), [len(t) + 1 for t in tgt])
+    for part in found:
+        part[:n_given] = 0
+    return [
+        PairScore(float(part.sum()), len(part) - n_given, [t], [part.tolist()])
+        for part, t in zip(found, tgt, strict=True)
+    ]

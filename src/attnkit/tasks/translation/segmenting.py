@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from attnkit.text.lines import is_blank
 from attnkit.text.sentences import SentenceSplitter, SourceStatistics, split_line
+from attnkit.text.tags import leading_code, with_leading_code
 from attnkit.text.tokenizer import Tokenizer
 
 SplitPolicy = Literal["auto", "sentences", "lines"]
@@ -41,33 +42,21 @@ class Segmenter:
     def split(self, line: str, ids: list[int], number: int = 1) -> list[TextSegment]:
         """Return the segments of a line, none if it is blank.
 
-        ``ids`` are the tokens of the whole line, ``number`` is its number, from 1. A language code of an imported model
-        at the start of the line is that of all segments.
+        ``ids`` are the tokens of the whole line, ``number`` is its number, from 1. A language code or tag at the start
+        of the line is that of all segments.
         """
         if is_blank(line):
             return []
-        sentences, code = self._find_sentences(line, len(ids), number), self._leading_code(line)
+        sentences, code = self._find_sentences(line, len(ids), number), leading_code(self.tokenizer, line)
         if len(sentences) == 1:
             return self._within_length(line, ids, "", code)
-        encoded = self.tokenizer.encode(self._with_code(code, [text for text, _ in sentences]))
+        encoded = self.tokenizer.encode(with_leading_code(self.tokenizer, code, [text for text, _ in sentences]))
         befores = ["", *(gap for _, gap in sentences)]
         return [
             segment
             for (text, _), own, before in zip(sentences, encoded, befores, strict=False)
             for segment in self._within_length(text, own, before, code)
         ]
-
-    def _leading_code(self, text: str) -> str:
-        """Return the language code at the start of a text, as written; empty for none."""
-        return "" if self.tokenizer.pieces is None else self.tokenizer.pieces.leading_code(text)
-
-    def carry_code(self, line: str, parts: Sequence[str]) -> list[str]:
-        """Return the parts of a line, each after the language code of the line, if any."""
-        return self._with_code(self._leading_code(line), parts)
-
-    def _with_code(self, code: str, parts: Sequence[str]) -> list[str]:
-        """Return parts after a code, unless it is empty or they have their own."""
-        return [part if not code or self._leading_code(part) else code + part for part in parts]
 
     def sentences(self, lines: Sequence[str], first: int = 1) -> Iterator[list[tuple[str, str]]]:
         """Yield the sentences of each line, with the white space after each.
@@ -96,9 +85,12 @@ class Segmenter:
     def _within_length(self, text: str, ids: list[int], before: str, code: str) -> list[TextSegment]:
         if len(ids) <= self.max_length:
             return [TextSegment(ids, before, text)]
-        encode = self.tokenizer.encode
-        texts = split_line(text, self.max_length, lambda part: len(encode(self._with_code(code, [part]))[0]))
-        encoded = encode(self._with_code(code, texts))
+
+        def encode(parts: Sequence[str]) -> list[list[int]]:
+            return self.tokenizer.encode(with_leading_code(self.tokenizer, code, parts))
+
+        texts = split_line(text, self.max_length, lambda part: len(encode([part])[0]))
+        encoded = encode(texts)
         return [TextSegment(own, None if k else before, texts[k]) for k, own in enumerate(encoded)]
 
 

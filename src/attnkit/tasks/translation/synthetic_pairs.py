@@ -319,8 +319,7 @@ class PairWriter:
         if not self._config.keep_flagged and (found := [sign for sign in line.signs_of(output) if sign in FAULTS]):
             return found[0]
         least = self._config.min_log_prob
-        n_tokens = sum(len(ids) + 1 for ids in output.ids)  # with the end symbol of each segment
-        return "low_log_prob" if least is not None and output.log_prob / n_tokens < least else None
+        return "low_log_prob" if least is not None and output.mean_log_prob < least else None
 
     def _warn_of_direction(self, translations: Sequence[TranslatedLine]) -> None:
         n_unlike = sum("unlike" in one.source_signs for one in translations)

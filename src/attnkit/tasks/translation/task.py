@@ -96,8 +96,9 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         if not is_bert(checkpoint):
             check_directions(checkpoint, config)
             _vocabulary_sizes(checkpoint, config)
-            if config.extension is None:  # which may add tags
-                check_tags(config, read_vocabularies(checkpoint).src)
+            for vocabulary in read_vocabularies(checkpoint):
+                if config.extension is None or vocabulary.language_codes:  # an extension may add tags
+                    check_tags(config, vocabulary)
             return
         from attnkit.tasks.translation.bert_encoder import check_encoder_fits
 

@@ -13,6 +13,7 @@ from attnkit.protocols import EOS_ID
 from attnkit.quality.profile import TrainingProfile
 from attnkit.tasks.translation.signs import NO_PROFILE, FindSigns, Sign, find_length_signs, find_signs, in_order
 from attnkit.text.inline_symbols import PLAIN, MaskedText
+from attnkit.text.tags import leading_code
 from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -44,9 +45,15 @@ class Output:
         return [self.tokenizer.tokens(ids) for ids in self.ids]
 
     @property
+    def n_tokens(self) -> int:
+        """Number of tokens that count: EOS does, the code of a language does not."""
+        n_given = len(self.tokenizer.code_ids)
+        return sum(max(1, len(ids) + 1 - n_given) for ids in self.ids)
+
+    @property
     def mean_log_prob(self) -> float:
-        """Mean log-probability of the tokens, that of EOS included; NaN of a blank line."""
-        return self.log_prob / sum(len(ids) + 1 for ids in self.ids) if self.ids else math.nan
+        """Mean log-probability of these tokens; NaN of a blank line."""
+        return self.log_prob / self.n_tokens if self.ids else math.nan
 
     @property
     def token_scores(self) -> list[list[tuple[str, float]]] | None:
@@ -96,7 +103,8 @@ class TranslatedLine:
         if not ids:
             return []
         known = {"finished": output.finished, "is_cut": self.is_cut}
-        found = find_signs(self.source, output.text, source_ids=ids, profile=profile, **known)
+        source = self.source.removeprefix(leading_code(self.tokenizer, self.source))  # which no translation keeps
+        found = find_signs(source, output.text, source_ids=ids, profile=profile, **known)
         return in_order([*found, *find_length_signs(ids, output.ids, profile, self.tokenizer.decode)])
 
     @property

@@ -20,18 +20,20 @@ Anchor = tuple[Span, int]
 """A word of a translation, as begin and end, and the place in the source that it is aligned to."""
 
 
-def word_anchors(translation: TranslatedLine, tokenizer: Tokenizer) -> list[Anchor]:
+def word_anchors(translation: TranslatedLine, tokenizer: Tokenizer, n_code: int = 0) -> list[Anchor]:
     """Align each word of the best translation to a place in the source.
 
-    By attention; without, or if the sentence was cut, by relative position.
+    By attention; without, or if the sentence was cut, by relative position. Of the source, the first
+    ``n_code`` characters are a language code: places are those in the rest.
     """
     output = translation.outputs[0]
-    words, sources = find_words(output.text), find_words(translation.source)
+    words = find_words(output.text)
+    sources = [word for word in find_words(translation.source) if word[0] >= n_code]
     if output.attention is None or len(output.attention) != 1 or not words or not sources:
         n = max(1, len(words))
-        return [(word, len(translation.source) * k // n) for k, word in enumerate(words)]
+        return [(word, (len(translation.source) - n_code) * k // n) for k, word in enumerate(words)]
     best = word_weights(translation, tokenizer, words, sources, np.add).argmax(1).tolist()
-    return [(word, sources[k][0]) for word, k in zip(words, best, strict=True)]
+    return [(word, sources[k][0] - n_code) for word, k in zip(words, best, strict=True)]
 
 
 def word_weights(
