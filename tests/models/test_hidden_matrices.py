@@ -53,7 +53,8 @@ MODELS: dict[str, Any] = {
     "lines": lambda: SequenceAutoencoder(RnnAutoencoderConfig(d_model=8), 50),
     "vectors": lambda: VectorAutoencoder(MlpAutoencoderConfig(d_hidden=(12, 6), d_code=3), 20),
 }
-OUTSIDE = ("embedding.", "words.weight", "places.", "positions.table", "segments.", "bias.table", "align.table", "context")
+OUTSIDE = ("embedding.", "words.weight", "places.", "segments.", "context")
+OUTSIDE += ("positions.table", "bias.table", "align.table")
 """Embeddings, tables of positions (one of them that of location-based attention), and the query of a HAN."""
 ENDS = {"output.weight", "next_sentence.output.weight", "detector.output.weight", "generator.output.weight"}
 ENDS |= {"encoder.0.weight", "decoder.6.weight"}

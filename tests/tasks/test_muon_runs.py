@@ -34,7 +34,9 @@ def run(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_checkpoints_hold_what_muon_needs_and_are_verified(run: Path) -> None:
     moments = optimizer_of(run)
-    kinds = {kind: {n.partition(".")[2] for n in moments if n.startswith(f"{kind}.")} for kind in ("exp_avg", "weights")}
+    kinds = {
+        kind: {n.partition(".")[2] for n in moments if n.startswith(f"{kind}.")} for kind in ("exp_avg", "weights")
+    }
     assert kinds["exp_avg"] == kinds["weights"]
     alone = kinds["exp_avg"] - {n.partition(".")[2] for n in moments if n.startswith("exp_avg_sq.")}
     assert "encoder.layers.0.attention.projection.weight" in alone

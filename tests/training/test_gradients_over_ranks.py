@@ -24,9 +24,7 @@ N_STEPS, STOP_AT = 12, 7
 
 def train(toy: ModuleType, rank: int, world: int, reduce: object, optimizer: str) -> dict[str, object]:
     optimization = {"ema_decay": 0.9, "optimizer": optimizer}
-    config = toy.make_config(
-        optimization=optimization, limits={"max_steps": N_STEPS}, evaluation={"every_steps": 5}
-    )
+    config = toy.make_config(optimization=optimization, limits={"max_steps": N_STEPS}, evaluation={"every_steps": 5})
     # 65 sentences in batches of 32: the third batch is one sentence, so one rank has an empty slice.
     feed = toy.Feed(toy.make_pairs(65), size=32, accumulate=2, rank=rank, world=world)
     stopping = world == 1 or rank == 1  # only one rank is asked to stop

@@ -14,7 +14,6 @@ from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.task import Evaluation, EvaluationCancelled
 from attnkit.errors import SystemFailure, UsageError
-from attnkit.models.hidden_matrices import hidden_matrices
 from attnkit.models.layers import transformer_layers
 from attnkit.training.flat_optimizer import FlatParameterStore, Precision
 
@@ -93,6 +92,8 @@ def muon_matrices(module: nn.Module, config: RunConfig) -> dict[str, tuple[int, 
     """
     if config.optimization.optimizer != "muon":
         return {}
+    from attnkit.models.hidden_matrices import hidden_matrices  # imported here: most runs use AdamW alone
+
     if not (found := hidden_matrices(module)):
         raise UsageError(
             "no matrix of a hidden layer is trained, and Muon trains no others",

@@ -10,7 +10,7 @@ from attnkit.models.lora import row_blocks
 
 
 def hidden_matrices(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Return name -> rows of each map, for the trainable matrices between input and output.
+    """Return name -> rows of each map, for the trainable matrices of hidden layers.
 
     Excluded are embeddings, position tables and output layers, and matrices with a single row or column. Query, key and
     value are a map each, as are the gates of a recurrent cell, and weights per head (H, rows, columns) one per head.
@@ -37,8 +37,4 @@ def hidden_matrices(model: nn.Module) -> dict[str, tuple[int, ...]]:
                 blocks = row_blocks(f"{path}.weight", shapes)
                 rows[f"{path}.weight"] = tuple(b.rows.stop - b.rows.start for b in blocks) or (module.out_features,)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    return {
-        name: sizes
-        for name, sizes in rows.items()
-        if name in trained and min(chain(sizes, shapes[name][-1:])) > 1
-    }
+    return {name: sizes for name, sizes in rows.items() if name in trained and min(chain(sizes, shapes[name][-1:])) > 1}

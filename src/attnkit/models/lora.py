@@ -109,7 +109,7 @@ def adapted_blocks(shapes: Shapes, config: LoraConfig) -> dict[str, list[RowBloc
 
 
 def row_blocks(name: str, shapes: Shapes) -> list[RowBlock]:
-    """Return the maps that a weight (rows, columns) holds; empty for one without a name for its maps."""
+    """Return the maps that a weight holds in blocks of rows, if they have names."""
     maps = next((maps for pattern, maps in _PATTERNS if pattern.fullmatch(name)), ())
     if not maps:
         return []

@@ -1,4 +1,4 @@
-"""AdamW, and Muon beside it, on flat buffers of parameters, gradients, moments and averages.
+"""AdamW and Muon on flat buffers of parameters, gradients, moments and averages.
 
 With one buffer of each, AdamW takes three kernels, one read for the gradient norm and one all-reduce::
 
@@ -11,16 +11,20 @@ With one buffer of each, AdamW takes three kernels, one read for the gradient no
 Each of the trainable sections is further split by learning rate if ``rates`` has different values.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.muon import Muon
+
+if TYPE_CHECKING:
+    from attnkit.training.muon import Muon
 
 _ALIGNMENT = 64  # elements: every parameter starts on a cache line, also in bfloat16
 _NORM_BLOCK = 4096  # elements whose squares are summed at once
@@ -117,11 +121,7 @@ class FlatParameterStore:
         for slot, view in self._gradients:
             # Autograd adds to an existing .grad in place, but would replace None with a new tensor.
             slot.parameter.grad = view
-        self._muon = {
-            group.span.start: Muon(self._maps(group.span, matrices), self._local.dtype, config.muon_momentum)
-            for group in self.parts
-            if group.muon
-        }
+        self._muon = {group.span.start: self._build_muon(group.span, matrices) for group in self.parts if group.muon}
         self._n_accumulated = 0
         # The average follows the master weights, which are never rounded to bfloat16.
         self.average = None if config.ema_decay is None else self.master.clone()
@@ -250,15 +250,16 @@ class FlatParameterStore:
         for group in self.parts:
             group.step.fill_(n_updates)
 
-    def _maps(self, span: slice, matrices: Mapping[str, Sequence[int]]) -> list[tuple[Tensor, Tensor]]:
-        """Return views of weight and gradient, (rows, columns) each, of all maps in a section."""
+    def _build_muon(self, span: slice, matrices: Mapping[str, Sequence[int]]) -> Muon:
+        from attnkit.training.muon import Muon  # imported here: most runs use AdamW alone
+
         maps: list[tuple[Tensor, Tensor]] = []
         for slot in self._slots:
             if span.start <= slot.start < span.stop:
                 # Weights per head (H, rows, columns) are flattened to (H · rows, columns).
                 pair = (slot.view(flat).flatten(0, -2) for flat in (self.master, self.gradient))
                 maps += zip(*(whole.split(list(matrices[slot.name])) for whole in pair), strict=True)
-        return maps
+        return Muon(maps, self._local.dtype, self._config.muon_momentum)
 
     def _saved(self) -> Tensor:
         return self.master if self.average is None else self.average

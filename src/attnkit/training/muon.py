@@ -7,8 +7,8 @@ With gradient G, momentum μ, learning rate η and weight decay λ, an update of
     W ← (1 - η λ) W - 0.2 √max(rows, columns) η orthogonalize(N)
 
 All entries of U Vᵀ have a root mean square of 1/√max(rows, columns), and AdamW's updates one of 0.2 to 0.4, so the
-factor makes both alike (Liu et al. 2025, "Muon is scalable for LLM training", equation 4). torch.optim.Muon computes the
-same, but matrix by matrix and always in bfloat16.
+factor makes both alike (Liu et al. 2025, "Muon is scalable for LLM training", equation 4). torch.optim.Muon computes
+the same, but matrix by matrix and always in bfloat16.
 """
 
 from collections.abc import Sequence
