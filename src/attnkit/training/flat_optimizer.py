@@ -258,7 +258,7 @@ class FlatParameterStore:
             if span.start <= slot.start < span.stop:
                 # Weights per head (H, rows, columns) are flattened to (H · rows, columns).
                 pair = (slot.view(flat).flatten(0, -2) for flat in (self.master, self.gradient))
-                maps += zip(*(whole.split(list(matrices[slot.name])) for whole in pair), strict=True)
+                maps += zip(*(torch.split(whole, list(matrices[slot.name])) for whole in pair), strict=True)
         return Muon(maps, self._local.dtype, self._config.muon_momentum)
 
     def _saved(self) -> Tensor:
