@@ -21,7 +21,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "lines": {"noise": {"word_dropout": 0.2, "mask_prob": 0.1, "shuffle_prob": 0.3}, "model__dropout": 0.3},
     "vectors": {"noise": {"mask_prob": 0.3}},
     "documents": {"model__dropout": 0.3},
-    "masked tokens": {"model__dropout": 0.3},
+    "masked tokens": {"model__dropout": 0.3, "optimization__optimizer": "muon"},
     "pairs": {"model__dropout": 0.3},
     "next words": {"model__dropout": 0.3},
 }

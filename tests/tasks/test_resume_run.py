@@ -39,6 +39,20 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"regularization": {"unigram_alpha": 0.2}, "vocabulary": {"kind": "unigram", "size": 400}},
     ),
     "transformer, averaged": ("transformer", {**DROPOUT, "checkpoints__average": 2}),
+    "transformer, Muon, moving average": (
+        "transformer",
+        {
+            **DROPOUT,
+            "optimization__optimizer": "muon",
+            "optimization__ema_decay": 0.9,
+            "optimization__gradient_accumulation_steps": 2,
+        },
+    ),
+    "transformer, Muon, bfloat16": (
+        "transformer",
+        {**DROPOUT, "optimization__optimizer": "muon", "precision": "bfloat16"},
+    ),
+    "rnn, Muon": ("rnn", {**DROPOUT, "optimization__optimizer": "muon", "model__cell": "lstm"}),
     "rnn, additive, previous": (
         "rnn",
         {**DROPOUT, "model__word_dropout": 0.2, "model__attention_query": "previous", "model__alignment": "additive"},
@@ -99,6 +113,8 @@ OTHERS |= {
     "next words, accumulated": ("next words", {"optimization__gradient_accumulation_steps": 2, **DROPPED}),
     "texts, bfloat16": ("texts", {"precision": "bfloat16", **DROPPED}),
 }
+MUON = ("lines", "documents", "masked tokens", "replaced tokens", "pairs", "next words", "texts")
+OTHERS |= {f"{name}, Muon": (name, {"optimization__optimizer": "muon", "model__dropout": 0.3}) for name in MUON}
 LONG = ("lines, lstm, averaged", "documents, bfloat16")
 
 

@@ -20,6 +20,8 @@ from attnkit.training.records import EvaluationRecord, StepBatches, StepRecord
 from attnkit.training.state import TrainState
 
 VOCAB, WIDTH = 29, 12
+MATRICES = {"mix.weight": (5, 7)}
+"""What Muon trains: two maps, (5, 24) and (7, 24)."""
 
 
 class Batch(NamedTuple):
@@ -166,7 +168,8 @@ def setting(
 ) -> Setting:
     """Build a fresh model, state and job; ``job`` overrides fields of Job."""
     model = Toy(dropout, model_seed).to(dtype)
-    state = TrainState(FlatParameterStore(model, config.optimization, precision), Place())
+    matrices = MATRICES if config.optimization.optimizer == "muon" else {}
+    state = TrainState(FlatParameterStore(model, config.optimization, precision, matrices=matrices), Place())
     fields = {"feed": Feed(make_pairs(), **(feed or {})), "loss": Loss(model)} | job
     return Setting(TrainingJob(model=model, config=config, **fields), state)
 

@@ -22,10 +22,9 @@ from rank_server import start
 N_STEPS, STOP_AT = 12, 7
 
 
-def train(toy: ModuleType, rank: int, world: int, reduce: object) -> dict[str, object]:
-    config = toy.make_config(
-        optimization={"ema_decay": 0.9}, limits={"max_steps": N_STEPS}, evaluation={"every_steps": 5}
-    )
+def train(toy: ModuleType, rank: int, world: int, reduce: object, optimizer: str) -> dict[str, object]:
+    optimization = {"ema_decay": 0.9, "optimizer": optimizer}
+    config = toy.make_config(optimization=optimization, limits={"max_steps": N_STEPS}, evaluation={"every_steps": 5})
     # 65 sentences in batches of 32: the third batch is one sentence, so one rank has an empty slice.
     feed = toy.Feed(toy.make_pairs(65), size=32, accumulate=2, rank=rank, world=world)
     stopping = world == 1 or rank == 1  # only one rank is asked to stop
@@ -44,7 +43,7 @@ def train(toy: ModuleType, rank: int, world: int, reduce: object) -> dict[str, o
 
 
 def train_as_rank(folder: Path) -> None:
-    """Be one of two, and leave what came of it."""
+    """Be one of two, and leave what came of it; the folder is called like the optimizer."""
     spec = importlib.util.spec_from_file_location("toy", Path(__file__).with_name("conftest.py"))
     assert spec is not None and spec.loader is not None
     toy = sys.modules["toy"] = importlib.util.module_from_spec(spec)
@@ -56,17 +55,21 @@ def train_as_rank(folder: Path) -> None:
             calls.append(tensor.numel())
             ranks.reduce(tensor)
 
-        found = train(toy, ranks.rank, ranks.world, reduce)
+        found = train(toy, ranks.rank, ranks.world, reduce, folder.name)
     np.savez(folder / f"rank{ranks.rank}.npz", **found.pop("arrays"))
     (folder / f"rank{ranks.rank}.json").write_text(json.dumps(found | {"calls": calls}))
 
 
-def test_two_processes_equal_one(toy: ModuleType, tmp_path: Path) -> None:
-    group = start(train_as_rank, 2, tmp_path)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_two_processes_equal_one(toy: ModuleType, tmp_path: Path, optimizer: str) -> None:
+    folder = tmp_path / optimizer
+    folder.mkdir()
+    group = start(train_as_rank, 2, folder)
     assert group.codes() == [0, 0], group.said(0)
-    alone = train(toy, 0, 1, None)
-    weights = [dict(np.load(tmp_path / f"rank{rank}.npz")) for rank in range(2)]
-    reports = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    alone = train(toy, 0, 1, None, optimizer)
+    weights = [dict(np.load(folder / f"rank{rank}.npz")) for rank in range(2)]
+    reports = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert ("exp_avg_sq.mix.weight" in weights[0]) == (optimizer == "adamw")
     assert len(alone["losses"]) == STOP_AT
     for report in reports:
         assert report["why"] == alone["why"] == "stopped"

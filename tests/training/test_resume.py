@@ -20,6 +20,8 @@ SETTINGS = {
     "average": ({"ema_decay": 0.9, "schedule": "cosine"}, {}),
     "plateau": ({"schedule": "plateau", "plateau_patience": 2, "learning_rate": 0.5}, {"accumulate": 3}),
     "bfloat16": ({"ema_decay": 0.8, "schedule": "wsd"}, {"accumulate": 2}),
+    "muon": ({"optimizer": "muon", "ema_decay": 0.9, "schedule": "cosine"}, {"accumulate": 2}),
+    "muon in bfloat16": ({"optimizer": "muon"}, {"accumulate": 3}),
 }
 N_STEPS = 11  # three steps an epoch, an evaluation every two
 
@@ -30,7 +32,7 @@ def build(toy: ModuleType, name: str, model_seed: int = 0, **job: object) -> obj
     return toy.setting(
         config,
         dropout=0.3,
-        precision="bfloat16" if name == "bfloat16" else "float32",
+        precision="bfloat16" if "bfloat16" in name else "float32",
         model_seed=model_seed,
         feed=feed,
         evaluate=toy.held_out_loss,

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.overrides import TorchFunctionMode
 
+from attnkit.engine.parallel import muon_matrices
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.task import AnyTask, CorpusSize, RunEstimate
 from attnkit.errors import UsageError
@@ -19,6 +20,7 @@ from attnkit.models.lora import factor_shapes
 from attnkit.protocols import SPECIALS
 from attnkit.runtime.devices import choose_device, choose_precision
 from attnkit.text.encoding import EncodedLines
+from attnkit.training.muon import orthogonalize_operations
 
 SAMPLE = 20_000  #: lines per file that are encoded to estimate the number of tokens
 ELEMENTWISE = 16  #: operations per float that a step keeps for its backward pass, measured on narrow models
@@ -62,16 +64,20 @@ def estimate(
     per_step = 0.93 * optimization.batch_tokens
     working = itemsize if itemsize < 4 else 0  # a copy of the float32 weights and gradients
     average = 4 if optimization.ema_decay else 0
+    matrices = muon_matrices(model, config)
+    columns = {name: parameter.shape[-1] for name, parameter in model.named_parameters() if name in matrices}
+    maps = [(rows, columns[name]) for name, sizes in matrices.items() for rows in sizes]
+    n_moments = 2 * n_trained - sum(rows * own for rows, own in maps)  # Muon has momentum alone
     n_frozen = 0 if config.lora is None else n_parameters
     # Activations live for one micro-batch. Batches differ in shape, so freed blocks are only partly reused.
     micro_tokens = optimization.batch_tokens / optimization.gradient_accumulation_steps
     memory = {
         "weights": n_trained * (4 + working) + n_frozen * (4 + itemsize),
         "gradients": n_trained * (4 + working),
-        "optimizer": n_trained * (8 + average),  # two Adam moments
+        "optimizer": n_moments * 4 + n_trained * average,
         "activations": 1.5 * config.n_passes * micro_tokens * config.activation_floats_per_token * itemsize,
         "logits": min(micro_tokens * n_classes * 4, 64e6),  # cross-entropy is computed in chunks over a reused buffer
-        "checkpoint": n_trained * (12 + average),  # serialized in memory: weights and moments once more
+        "checkpoint": n_moments * 4 + n_trained * (4 + average),  # serialized in memory: weights and moments once more
         "process": 420e6,  # with torch but without a model, after an evaluation
     }
     limits = config.limits
@@ -88,6 +94,8 @@ def estimate(
     products = 3 * n_parameters / product_rate(device, precision)
     between = ELEMENTWISE * config.activation_floats_per_token / elementwise_rate(device, precision)
     per_token = config.n_passes * (products + between)
+    # Muon's products are of matrices alone, so they take the same time in a step of any size.
+    per_token += sum(orthogonalize_operations(*own) for own in maps) / product_rate(device, precision) / per_step
     bounds = [per_token * end for end in ends if end is not None]
     return RunEstimate(
         n_examples=n_examples,

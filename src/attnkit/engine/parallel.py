@@ -85,16 +85,35 @@ def uses_fsdp(config: RunConfig, ranks: ProcessGroup) -> bool:
     return config.fsdp and ranks.world > 1
 
 
+def muon_matrices(module: nn.Module, config: RunConfig) -> dict[str, tuple[int, ...]]:
+    """Return name -> rows of each map, for the weights that Muon trains.
+
+    Raises ``UsageError`` if the run uses Muon and trains none.
+    """
+    if config.optimization.optimizer != "muon":
+        return {}
+    from attnkit.models.hidden_matrices import hidden_matrices  # imported here: most runs use AdamW alone
+
+    if not (found := hidden_matrices(module)):
+        raise UsageError(
+            "no matrix of a hidden layer is trained, and Muon trains no others",
+            where="optimization.optimizer",
+            help="set optimization.optimizer to adamw",
+        )
+    return found
+
+
 def build_parameter_store(
     module: nn.Module, config: RunConfig, precision: Precision, ranks: ProcessGroup, rates: Mapping[str, float] | None
 ) -> FlatParameterStore | FsdpParameterStore:
     """Return weights with their optimizer, replicated or sharded over the ranks.
 
     ``precision`` is that of the working copy of the weights; ``rates`` maps parameter names to factors of the learning
-    rate. Raises ``UsageError`` if ``fsdp`` is set for a model that does not support it.
+    rate. Raises ``UsageError`` if ``fsdp`` is set for a model that does not support it, or Muon for one without
+    matrices that it could train.
     """
     if not uses_fsdp(config, ranks):
-        return FlatParameterStore(module, config.optimization, precision, rates)
+        return FlatParameterStore(module, config.optimization, precision, rates, muon_matrices(module, config))
     from attnkit.training.fsdp import FsdpParameterStore, has_entry  # slow to import
 
     # FSDP must know by which method a step enters the model.

@@ -219,6 +219,11 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     def _fits_model_and_task(self) -> RunConfig:
         if self.torch_compile and self.model.kind not in COMPILABLE_MODELS:
             raise ValueError(f"torch_compile supports the models {', '.join(COMPILABLE_MODELS)}, not {self.model.kind}")
+        if self.optimization.optimizer == "muon":
+            # A rank's shard of a matrix does not determine its update, and adapters are products of two thin matrices.
+            for key, is_set in (("fsdp", self.fsdp), ("adapter", self.lora is not None)):
+                if is_set:
+                    raise ValueError(f"optimization.optimizer=muon cannot be combined with {key}")
         if self.limits.metric not in self.metrics:
             raise ValueError(f"limits.metric cannot be '{self.limits.metric}'; choose one of {', '.join(self.metrics)}")
         return self

@@ -162,6 +162,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
 
         from attnkit.checkpoints.checkpoint import MODEL
         from attnkit.checkpoints.weights import OPTIMIZER, held_weights, read_tensors, tensors_of
+        from attnkit.models.hidden_matrices import hidden_matrices
 
         model = self.model_for_checkpoint(checkpoint, config)
         self.freeze(config, model)
@@ -177,8 +178,12 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         weights = {name: tensor for name, tensor in expected.items() if isinstance(tensor, torch.nn.Parameter)}
         parameters = held_weights(checkpoint, weights)[1]
         trained = {name: tensor for name, tensor in parameters.items() if tensor.requires_grad}
-        buffers = {f"{kind}.{name}": tensor for kind in ("exp_avg", "exp_avg_sq") for name, tensor in trained.items()}
-        if cast(RunConfig, config).optimization.ema_decay is not None:
+        settings = cast(RunConfig, config).optimization
+        muon = hidden_matrices(cast(torch.nn.Module, model)) if settings.optimizer == "muon" else {}
+        buffers = {f"exp_avg.{name}": tensor for name, tensor in trained.items()}
+        # Muon's matrices have no second moment.
+        buffers |= {f"exp_avg_sq.{name}": tensor for name, tensor in trained.items() if name not in muon}
+        if settings.ema_decay is not None:
             buffers |= {f"weights.{name}": tensor for name, tensor in parameters.items()}
         for name, tensor in read_tensors(checkpoint, OPTIMIZER, buffers).items():
             if not bool(torch.isfinite(tensor).all()):

@@ -97,11 +97,7 @@ def adapted_blocks(shapes: Shapes, config: LoraConfig) -> dict[str, list[RowBloc
     """
     adapted: dict[str, list[RowBlock]] = {}
     for name, shape in shapes.items():
-        maps = next((maps for pattern, maps in _PATTERNS if pattern.fullmatch(name)), ())
-        if not maps or len(shape) != 2:
-            continue
-        ends = [0, *accumulate(_block_sizes(name, shapes, len(maps)))]
-        blocks = [RowBlock(m, slice(*rows)) for m, rows in zip(cycle(maps), pairwise(ends), strict=False)]
+        blocks = row_blocks(name, shapes) if len(shape) == 2 else []
         if kept := [block for block in blocks if config.maps is None or block.map in config.maps]:
             adapted[name] = kept
     found = {block.map for blocks in adapted.values() for block in blocks}
@@ -110,6 +106,15 @@ def adapted_blocks(shapes: Shapes, config: LoraConfig) -> dict[str, list[RowBloc
     if not adapted:
         raise ValueError("the model has no map that takes an adapter")
     return adapted
+
+
+def row_blocks(name: str, shapes: Shapes) -> list[RowBlock]:
+    """Return the maps that a weight holds in blocks of rows, if they have names."""
+    maps = next((maps for pattern, maps in _PATTERNS if pattern.fullmatch(name)), ())
+    if not maps:
+        return []
+    ends = [0, *accumulate(_block_sizes(name, shapes, len(maps)))]
+    return [RowBlock(m, slice(*rows)) for m, rows in zip(cycle(maps), pairwise(ends), strict=False)]
 
 
 def _block_sizes(name: str, shapes: Shapes, n_maps: int) -> list[int]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+OptimizerName = Literal["adamw", "muon"]
 ScheduleName = Literal["constant", "inverse_sqrt", "noam", "cosine", "linear", "wsd", "plateau"]
 
 MAX_COUNT = 10**15  #: maximum of any counter, exact as a float64
@@ -16,8 +17,14 @@ LOWER_IS_BETTER = frozenset({"loss", "detection_loss", "generator_loss", "nll", 
 
 
 class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
-    """AdamW (Loshchilov and Hutter 2019), learning-rate schedule and batch size."""
+    """Optimizer, learning-rate schedule and batch size."""
 
+    optimizer: OptimizerName = "adamw"
+    """``adamw`` (Loshchilov and Hutter 2019), or ``muon`` (Jordan et al. 2024) for the matrices of hidden layers beside
+    AdamW for embeddings, output layers, biases, norms and position tables. Updates of both have the same size (Liu et
+    al. 2025), so they share ``learning_rate`` and ``weight_decay``."""
+    muon_momentum: float = Field(default=0.95, ge=0, lt=1)
+    """Decay rate of Muon's running mean of the gradient, with Nesterov's correction."""
     # AdamW.
     learning_rate: float = Field(default=1e-3, gt=0, le=1e6)
     """Peak learning rate, which the schedule scales (for ``noam``, see ``schedule``)."""

@@ -1,17 +1,21 @@
-"""AdamW on flat buffers of all parameters, gradients, moments and averages.
+"""AdamW and Muon on flat buffers of parameters, gradients, moments and averages.
 
-With one buffer of each, a step takes three optimizer kernels, one read for the gradient norm and one all-reduce::
+With one buffer of each, AdamW takes three kernels, one read for the gradient norm and one all-reduce::
 
-    master    [ decayed matrices | other trainable | frozen ]      float32 (float64 for a float64 model)
-    working   [ the same in bfloat16, or master itself      ]      used in the forward and backward passes
-    gradient  [ decayed matrices | other trainable ]               dtype of master, summed over micro-batches
+    master      [ decayed matrices | other trainable | Muon | frozen ]   float32 (float64 for a float64 model)
+    working     [ the same in bfloat16, or master itself             ]   used in the forward and backward passes
+    gradient    [ decayed matrices | other trainable | Muon ]            dtype of master, summed over micro-batches
+    exp_avg     [ decayed matrices | other trainable | Muon ]            Muon's momentum is such a mean, too
+    exp_avg_sq  [ decayed matrices | other trainable ]
 
-Each of the two trainable sections is further split by learning rate if ``rates`` has different values.
+Each of the trainable sections is further split by learning rate if ``rates`` has different values.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +23,17 @@ from torch.optim.adamw import adamw
 
 from attnkit.training.config import OptimizationConfig
 
+if TYPE_CHECKING:
+    from attnkit.training.muon import Muon
+
 _ALIGNMENT = 64  # elements: every parameter starts on a cache line, also in bfloat16
 _NORM_BLOCK = 4096  # elements whose squares are summed at once
 
 Precision = Literal["float32", "bfloat16"]
 Tensors = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Model tensors by name, and training-only tensors by name: ``exp_avg.*``, ``exp_avg_sq.*`` and, with a moving
-average, ``weights.*``, the weights being trained. Names are those of parameters and buffers in the model."""
+average, ``weights.*``, the weights being trained. Names are those of parameters and buffers in the model. Matrices of
+Muon have no ``exp_avg_sq.*``."""
 
 
 class _Slot(NamedTuple):
@@ -40,9 +48,10 @@ class _Slot(NamedTuple):
 
 
 class ParamGroup(NamedTuple):
-    """Adjacent parameters with the same weight decay and learning rate."""
+    """Adjacent parameters with the same optimizer, weight decay and learning rate."""
 
     span: slice
+    muon: bool  #: whether Muon updates them, not AdamW
     decayed: bool  #: whether weight decay applies: to matrices only
     rate: float  #: factor of the learning rate
     step: Tensor  #: () number of updates; on the device, so that an update never waits for the host
@@ -56,9 +65,10 @@ class FlatParameterStore:
 
     Args:
         model: Model on its device; afterwards, no other code may move or cast its parameters.
-        config: Settings of AdamW (Loshchilov and Hutter 2019), clipping and the moving average.
+        config: Settings of AdamW (Loshchilov and Hutter 2019), Muon, clipping and the moving average.
         precision: Data type of the working weights; gradients are summed in the data type of ``master``.
         rates: Factor of the learning rate by parameter name; 1 for missing names.
+        matrices: Parameters that Muon updates, by name, with the number of rows of each map that they hold.
     """
 
     def __init__(
@@ -67,6 +77,7 @@ class FlatParameterStore:
         config: OptimizationConfig,
         precision: Precision = "float32",
         rates: Mapping[str, float] | None = None,
+        matrices: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.model, self._config = model, config
         self.n_updates = 0
@@ -77,10 +88,13 @@ class FlatParameterStore:
         self.device = device = named[0][1].device
         dtype = torch.float64 if any(p.dtype == torch.float64 for _, p in named) else torch.float32
         trainable = [(n, p) for n, p in named if p.requires_grad]
-        # Decayed groups first, rates in order of first occurrence: the layout depends only on the model.
+        # Muon's groups last, rates in order of first occurrence: the layout depends only on model and settings.
+        matrices = matrices or {}
         rate_of = {n: 1.0 if rates is None else rates.get(n, 1.0) for n, _ in trainable}
-        kinds = [(decayed, rate) for decayed in (True, False) for rate in dict.fromkeys(rate_of.values())]
-        groups = [[(n, p) for n, p in trainable if (p.dim() > 1, rate_of[n]) == kind] for kind in kinds]
+        sections = ((False, True), (False, False), (True, True))  # (Muon, decayed)
+        kinds = [(*section, rate) for section in sections for rate in dict.fromkeys(rate_of.values())]
+        kind_of = {n: (n in matrices, p.dim() > 1, rate_of[n]) for n, p in trainable}
+        groups = [[(n, p) for n, p in trainable if kind_of[n] == kind] for kind in kinds]
         self._slots, ends = _assign_offsets([*groups, [(n, p) for n, p in named if not p.requires_grad]])
         # Frozen parameters are the last group, which has no kind, so zip drops it.
         spans = map(slice, [0, *ends], ends)
@@ -89,14 +103,15 @@ class FlatParameterStore:
             for span, kind in zip(spans, kinds, strict=False)
             if span.stop > span.start
         ]
-        n_trainable = self.parts[-1].span.stop if self.parts else 0
+        n_trainable = max((group.span.stop for group in self.parts), default=0)
+        n_adamw = max((group.span.stop for group in self.parts if not group.muon), default=0)
         self.master = torch.zeros(ends[-1], dtype=dtype, device=device)
         for slot in self._slots:
             # Padding between parameters stays zero, so norms over the whole buffer are correct.
             slot.view(self.master).copy_(slot.parameter.detach())
         # Frozen parameters come after the trainable ones: gradient and moments end before them.
         self.gradient = torch.zeros(n_trainable, dtype=dtype, device=device)
-        self.exp_avg, self.exp_avg_sq = torch.zeros_like(self.gradient), torch.zeros_like(self.gradient)
+        self.exp_avg, self.exp_avg_sq = torch.zeros_like(self.gradient), torch.zeros_like(self.gradient[:n_adamw])
         if precision == "bfloat16":
             self.working, self._local = self.master.to(torch.bfloat16), self.gradient.to(torch.bfloat16)
         else:
@@ -106,6 +121,7 @@ class FlatParameterStore:
         for slot, view in self._gradients:
             # Autograd adds to an existing .grad in place, but would replace None with a new tensor.
             slot.parameter.grad = view
+        self._muon = {group.span.start: self._build_muon(group.span, matrices) for group in self.parts if group.muon}
         self._n_accumulated = 0
         # The average follows the master weights, which are never rounded to bfloat16.
         self.average = None if config.ema_decay is None else self.master.clone()
@@ -144,7 +160,11 @@ class FlatParameterStore:
         config, limit = self._config, self._config.clip_norm
         if limit is not None and norm > limit:
             self.gradient.mul_(limit / norm)  # Pascanu et al. 2013; one buffer, so one kernel
-        for span, decayed, rate, step in self.parts:
+        for span, muon, decayed, rate, step in self.parts:
+            if muon:
+                sections = self.master[span], self.gradient[span], self.exp_avg[span]
+                self._muon[span.start].update(*sections, learning_rate * rate, config.weight_decay)
+                continue
             # torch's fused kernel, once per group; it increments the step for its bias correction.
             adamw(
                 [self.master[span]],
@@ -229,6 +249,17 @@ class FlatParameterStore:
         self.n_updates = n_updates
         for group in self.parts:
             group.step.fill_(n_updates)
+
+    def _build_muon(self, span: slice, matrices: Mapping[str, Sequence[int]]) -> Muon:
+        from attnkit.training.muon import Muon  # imported here: most runs use AdamW alone
+
+        maps: list[tuple[Tensor, Tensor]] = []
+        for slot in self._slots:
+            if span.start <= slot.start < span.stop:
+                # Weights per head (H, rows, columns) are flattened to (H · rows, columns).
+                pair = (slot.view(flat).flatten(0, -2) for flat in (self.master, self.gradient))
+                maps += zip(*(torch.split(whole, list(matrices[slot.name])) for whole in pair), strict=True)
+        return Muon(maps, self._local.dtype, self._config.muon_momentum)
 
     def _saved(self) -> Tensor:
         return self.master if self.average is None else self.average
