@@ -49,7 +49,10 @@ def write_adapter(
 
 
 def add_adapter(model: Any, folder: Path) -> Any:
-    """Return a copy of a model whose targeted modules compute W x + b + alpha / r · B A x."""
+    """Return a copy of a model whose targeted modules compute W x + b + alpha / r · B A x.
+
+    Those of ``modules_to_save`` have the weights of the file.
+    """
     tree = json.loads((folder / "adapter_config.json").read_text())
     factors = safetensors.torch.load_file(folder / "adapter_model.safetensors")
     adapted = copy.deepcopy(model)
@@ -69,5 +72,10 @@ def add_adapter(model: Any, folder: Path) -> Any:
             return output + scale * given[0] @ a.T @ b.T
 
         module.register_forward_hook(added)
-    assert not factors, "modules with factors are targets"
+    saved = tree.get("modules_to_save") or []
+    heads = {name: p for name, p in adapted.named_parameters() if any(f".{one}." in f".{name}" for one in saved)}
+    assert factors.keys() == {f"{PREFIX}{name}" for name in heads}, "no other tensors than targets and heads"
+    with torch.no_grad():
+        for name, parameter in heads.items():
+            parameter.copy_(factors[f"{PREFIX}{name}"])
     return adapted

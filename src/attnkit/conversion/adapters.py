@@ -6,7 +6,7 @@ base is exported to, or was imported from.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,11 @@ from attnkit.conversion.export_ctranslate2 import ExportResult, check_empty, n_b
 from attnkit.conversion.imported_run import ImportResult
 from attnkit.conversion.new_run import check_is_new, write_new_run
 from attnkit.conversion.vocabulary_files import read_tree
-from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_run_config
+from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_labels, read_run_config
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.registry import TASKS
 from attnkit.engine.task import task_of
-from attnkit.engine.vocabularies import read_vocabularies
+from attnkit.engine.vocabularies import read_tokenizer, read_vocabularies
 from attnkit.errors import RunError
 from attnkit.formats.exportable import check_huggingface, coded_kind
 from attnkit.formats.huggingface import layout, peft, translation_layout, weights
@@ -38,8 +38,21 @@ from attnkit.io.safe_read import Entry
 from attnkit.models.lora import MAX_ALPHA, MAX_RANK, LoraConfig, adapted_blocks
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-_TYPES = {"translation": "SEQ_2_SEQ_LM", "clm": "CAUSAL_LM"}  #: task -> type of task in PEFT
-_CLASSES = {"translation": "AutoModelForSeq2SeqLM", "clm": "AutoModelForCausalLM"}  #: task -> class in transformers
+_TYPES = {
+    "translation": "SEQ_2_SEQ_LM",
+    "clm": "CAUSAL_LM",
+    "mlm": None,
+    "text-classification": "SEQ_CLS",
+    "token-classification": "TOKEN_CLS",
+    "question-answering": "QUESTION_ANS",
+}  #: task -> type of task in PEFT
+_CLASSES = {
+    "translation": "AutoModelForSeq2SeqLM",
+    "clm": "AutoModelForCausalLM",
+    "mlm": "AutoModelForMaskedLM",
+    **{task: f"AutoModelFor{end}" for task, end in layout.HEADS.items()},
+}  #: task -> class in transformers
+_LABELED = ("text-classification", "token-classification")
 _ONE_RANK = "supported: LoRA of one rank, without biases"
 _SAME = "supported: the same maps in all layers"
 
@@ -53,18 +66,32 @@ def _model(checkpoint: Checkpoint) -> tuple[Any, dict[str, Tensor]]:
 
 def _check(config: Any) -> None:
     """Raise ``RunError`` unless transformers and PEFT support a run and its task."""
-    if config.task not in _TYPES:
-        help = f"supported: runs of tasks {', '.join(_TYPES)}"
-        raise RunError(f"adapters of task '{config.task}' have no PEFT format here", where="task", help=help)
     check_huggingface(config)
+    if config.task == "mlm" and config.generator is not None:
+        help = "fine-tune the run: PEFT takes the adapters of its fine-tuned encoder"
+        raise RunError("PEFT has no model with both parts of an ELECTRA", where="objective", help=help)
 
 
-def _links(config: Any) -> list[layout.Link]:
+def _links(checkpoint: Checkpoint, config: Any) -> list[layout.Link]:
     """Return the links to the model of transformers that a run is exported to."""
     model = config.model
     if config.task == "translation":
         return translation_layout.LINKS[coded_kind(model) or "marian"](model)
-    return layout.gpt_links(model, "llama" if is_llama(model) else "gpt2") + layout.gpt_head(model)
+    if config.task == "clm":
+        return layout.gpt_links(model, "llama" if is_llama(model) else "gpt2") + layout.gpt_head(model)
+    origin = read_tokenizer(checkpoint).origin
+    kind = layout.body_kind(model) if origin is None or not layout.fits(model, origin.model) else origin.model
+    body = layout.bert_body(model, layout.PREFIXES[kind])
+    if config.task == "mlm":
+        return body + layout.bert_head(model, kind)
+    return layout.with_prefix("encoder", body) + layout.head_of(config.task, kind, model)
+
+
+def _heads(names: Iterable[str]) -> list[str]:
+    """Return the modules of a head, given the names of its tensors in transformers."""
+    prefixes = tuple(layout.PREFIXES.values())
+    bare = (name.partition(".")[2] if name.startswith(prefixes) else name for name in names)
+    return list(dict.fromkeys(name.partition(".")[0] for name in bare))
 
 
 def export_peft(run: Path, folder: Path, *, checkpoint: str | None = None) -> ExportResult:
@@ -78,20 +105,25 @@ def export_peft(run: Path, folder: Path, *, checkpoint: str | None = None) -> Ex
     if not is_adapter(chosen):
         raise RunError("this run has no adapter", where=str(run), help="train one: --set adapter.kind=lora")
     config, tensors = _model(chosen)
-    lora, blocks, sizes = adapter_layout(chosen, _shapes(tensors))
-    factors = read_tensors(chosen, ADAPTER, {name: torch.empty(shape, device="meta") for name, shape in sizes.items()})
-    links = _links(config)
-    modules = peft.modules_of(links, _shapes(tensors), blocks)
-    pairs = peft.to_pairs(modules, _shapes(tensors), blocks, factors)
+    described = adapter_layout(chosen, _shapes(tensors))
+    held = {name: torch.empty(shape, device="meta") for name, shape in described.shapes.items()}
+    file, links = read_tensors(chosen, ADAPTER, held), _links(chosen, config)
+    modules = peft.modules_of(links, _shapes(tensors), described.blocks)
+    pairs = peft.to_pairs(modules, _shapes(tensors), described.blocks, file)
     made = {module.tensor(name): t for module in modules for name, t in zip("AB", pairs[module.name], strict=True)}
+    heads = layout.to_theirs([link for link in links if link.ours in described.whole], file)
+    made |= {f"{peft.PREFIX}{name}": tensor for name, tensor in heads.items()}
     known = {name.removesuffix(".weight") for link in links for name in link.theirs if name.endswith(".weight")}
     ranks = {name: len(a) for name, (a, _) in pairs.items()}
-    tree = {"task_type": _TYPES[task], **peft.peft_tree(modules, known - ranks.keys(), lora, ranks)}
+    tree = {"task_type": _TYPES[task], **peft.peft_tree(modules, known - ranks.keys(), described.lora, ranks)}
+    tree["modules_to_save"] = _heads(heads) or None
     with new_folder(folder) as temporary:
         atomic.write_new_file(temporary / CONFIG, (json.dumps(tree, indent=2) + "\n").encode())
         content = {name: tensor.contiguous() for name, tensor in made.items()}
         atomic.write_new_file(temporary / TENSORS, safetensors.torch.save(content, metadata={"format": "pt"}))
-        card = _CARD.format(checkpoint=chosen.name, model=_CLASSES[task])
+        n_labels = len(read_labels(chosen).labels) if task in _LABELED else None
+        given = "" if n_labels is None else f", num_labels={n_labels}"
+        card = _CARD.format(checkpoint=chosen.name, model=_CLASSES[task], labels=given)
         atomic.write_new_file(temporary / "README.md", card.encode())
     return ExportResult(folder, chosen.name, n_bytes_of(folder), tuple(warnings))
 
@@ -110,7 +142,7 @@ def import_peft(folder: Path, base: Path, run: Path) -> ImportResult:
     chosen, task, warnings = open_exportable(base, None, _check)
     config, tensors = _model(chosen)
     described = _read_config(folder / CONFIG)
-    lora, factors = _read_factors(folder / TENSORS, described, _links(config), _shapes(tensors))
+    lora, factors = _read_factors(folder / TENSORS, described, _links(chosen, config), _shapes(tensors))
     merged = to_bytes(read_tensors(chosen, MODEL, tensors))
     _write_adapter(run, chosen, config, lora, factors, merged, folder)
     n_factors = sum(tensor.numel() for tensor in factors.values())
@@ -236,6 +268,6 @@ huggingface` writes, for the run BASE that it was trained on:
 from peft import PeftModel
 from transformers import {model}
 
-model = PeftModel.from_pretrained({model}.from_pretrained("base-hf"), ".")
+model = PeftModel.from_pretrained({model}.from_pretrained("base-hf"{labels}), ".")
 ```
 """

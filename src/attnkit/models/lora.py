@@ -22,6 +22,7 @@ MapName = Literal["query", "key", "value", "output", "up", "gate", "down", "cell
 _TRANSFORMER: tuple[MapName, ...] = ("query", "key", "value", "output", "up", "gate", "down")
 KIND_MAPS: Mapping[str, tuple[MapName, ...]] = {
     "transformer": _TRANSFORMER,
+    "bert": _TRANSFORMER,
     "gpt": _TRANSFORMER,
     "rnn": ("cells", "alignment", "bridge", "readout"),
 }
