@@ -33,6 +33,11 @@ def sizes_of(module: Any) -> tuple[int, int]:
     return (n_out, n_in) if type(module).__name__ == "Conv1D" else (n_in, n_out)
 
 
+def saved_heads(model: nn.Module, saved: Sequence[str] | None) -> list[str]:
+    """Return the names of parameters of modules that are trained in full."""
+    return [name for name, _ in model.named_parameters() if any(f".{one}." in f".{name}" for one in saved or ())]
+
+
 def write_adapter(
     model: nn.Module, folder: Path, targets: Sequence[str], rank: int = 3, seed: int = 1, **settings: Any
 ) -> None:
@@ -42,6 +47,9 @@ def write_adapter(
         n_out, n_in = sizes_of(module)
         for factor, shape in (("A", (rank, n_in)), ("B", (n_out, rank))):
             tensors[f"{PREFIX}{name}.lora_{factor}.weight"] = torch.randn(shape, generator=generator) * 0.3
+    for name in saved_heads(model, settings.get("modules_to_save")):
+        like = model.get_parameter(name)
+        tensors[f"{PREFIX}{name}"] = torch.randn(like.shape, generator=generator) * 0.3
     folder.mkdir()
     tree = {"peft_type": "LORA", "r": rank, "lora_alpha": 4, "target_modules": list(targets), "bias": "none"}
     (folder / "adapter_config.json").write_text(json.dumps({**tree, **settings}))
@@ -72,10 +80,9 @@ def add_adapter(model: Any, folder: Path) -> Any:
             return output + scale * given[0] @ a.T @ b.T
 
         module.register_forward_hook(added)
-    saved = tree.get("modules_to_save") or []
-    heads = {name: p for name, p in adapted.named_parameters() if any(f".{one}." in f".{name}" for one in saved)}
+    heads = saved_heads(adapted, tree.get("modules_to_save"))
     assert factors.keys() == {f"{PREFIX}{name}" for name in heads}, "no other tensors than targets and heads"
     with torch.no_grad():
-        for name, parameter in heads.items():
-            parameter.copy_(factors[f"{PREFIX}{name}"])
+        for name in heads:
+            adapted.get_parameter(name).copy_(factors[f"{PREFIX}{name}"])
     return adapted

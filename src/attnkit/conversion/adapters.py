@@ -6,7 +6,7 @@ base is exported to, or was imported from.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +142,16 @@ def import_peft(folder: Path, base: Path, run: Path) -> ImportResult:
     chosen, task, warnings = open_exportable(base, None, _check)
     config, tensors = _model(chosen)
     described = _read_config(folder / CONFIG)
-    lora, factors = _read_factors(folder / TENSORS, described, _links(chosen, config), _shapes(tensors))
+    lora, factors, head = _read_adapter(folder / TENSORS, described, _links(chosen, config), tensors, task)
     merged = to_bytes(read_tensors(chosen, MODEL, tensors))
-    _write_adapter(run, chosen, config, lora, factors, merged, folder)
-    n_factors = sum(tensor.numel() for tensor in factors.values())
-    return ImportResult(run, TASKS[task].command, n_factors, read_vocabularies(chosen).tgt.vocab_size, tuple(warnings))
+    entry = Entry(size=len(merged), sha256=hashlib.sha256(merged).hexdigest())
+    text = AdapterDescription(base=entry, lora=lora, whole=tuple(head)).model_dump_json(indent=1).encode()
+    texts = _texts(chosen) | {"config.yaml": dump_yaml(config.model_copy(update={"adapter": lora})).encode()}
+    card = f"# {run.absolute().name}\n\nAn adapter imported by attnkit from the folder `{folder}`.\n"
+    files = {ADAPTER: to_bytes(factors | head), DESCRIPTION: text}
+    write_new_run(run, texts, files, card, f"imported from {folder}", {MODEL: merged})
+    n_trained = sum(tensor.numel() for tensor in (*factors.values(), *head.values()))
+    return ImportResult(run, TASKS[task].command, n_trained, read_vocabularies(chosen).tgt.vocab_size, tuple(warnings))
 
 
 def _read_config(path: Path) -> peft.PeftConfig:
@@ -164,39 +169,62 @@ def _read_config(path: Path) -> peft.PeftConfig:
     return described
 
 
-def _read_factors(
-    path: Path, described: peft.PeftConfig, links: list[layout.Link], shapes: Mapping[str, Any]
-) -> tuple[LoraConfig, dict[str, Tensor]]:
-    """Return settings and attnkit's factors; raise ``RunError`` if they do not fit."""
+def _read_adapter(
+    path: Path, described: peft.PeftConfig, links: Sequence[layout.Link], tensors: Mapping[str, Tensor], task: str
+) -> tuple[LoraConfig, dict[str, Tensor], dict[str, Tensor]]:
+    """Return settings, attnkit's factors and head; raise ``RunError`` if they do not fit."""
+    shapes = _shapes(tensors)
     everything = peft.modules_of(links, shapes, adapted_blocks(shapes, LoraConfig()))
+    heads = _saved_heads(described, links, task, path)
     with weights.opened(path) as file:
         # Older files have the name of the adapter before "weight".
         stored = {name.replace(".default.weight", ".weight"): name for name in file.entries}
         present = {part.map for module in everything if module.tensor("A") in stored for part in module.parts}
         modules = [module for module in everything if any(part.map in present for part in module.parts)]
-        expected = {module.tensor(factor) for module in modules for factor in "AB"}
-        if odd := sorted(expected ^ stored.keys()) or ([] if modules else [TENSORS]):
-            what = f"'{odd[0][:120]}' is {'missing' if odd[0] in expected else 'odd'}"
-            raise RunError(f"the adapter does not fit the base: {what}", where=str(path), help=_SAME)
+        expected = {f"{peft.PREFIX}{name}": shape for name, shape in layout.their_shapes(heads, tensors).items()}
         for module in modules:
             rank = described.rank(module.name)
-            for factor, shape in (("A", (rank, module.shape[1])), ("B", (module.shape[0], rank))):
-                entry = file.entries[stored[module.tensor(factor)]]
-                if entry.shape != shape:
-                    what = f"'{module.tensor(factor)}' is {[*entry.shape]}, not {[*shape]}"
-                    raise RunError(f"the adapter does not fit the base: {what}", where=str(path))
-                if entry.dtype not in weights.DTYPES:
-                    what = f"'{module.tensor(factor)}' has the unsupported dtype {entry.dtype}"
-                    raise RunError(f"the adapter does not fit the base: {what}", where=str(path))
-        file.check_size(stored.values())
+            expected |= {module.tensor("A"): (rank, module.shape[1]), module.tensor("B"): (module.shape[0], rank)}
+        _check_tensors(file, stored, expected if modules else {TENSORS: ()}, str(path))
         a, b = ({m.name: file.read(stored[m.tensor(factor)]) for m in modules} for factor in "AB")
+        head = {
+            link.ours: link.join({name: file.read(stored[f"{peft.PREFIX}{name}"]) for name in link.theirs})
+            for link in heads
+        }
     pairs = peft.split_pairs(modules, {name: (a[name], b[name]) for name in a})
     lora = _settings(described, modules, pairs, path)
     own = peft.modules_of(links, shapes, adapted_blocks(shapes, lora))
     if lacking := [m for m in own if not {part.map for part in m.parts} <= pairs[m.name].keys()]:
         what = f"'{lacking[0].name}' has no adapter of a map that other layers have"
         raise RunError(f"the adapter does not fit the base: {what}", where=str(path), help=_SAME)
-    return lora, peft.from_pairs(own, shapes, pairs)
+    return lora, peft.from_pairs(own, shapes, pairs), head
+
+
+def _saved_heads(described: peft.PeftConfig, links: Sequence[layout.Link], task: str, path: Path) -> list[layout.Link]:
+    """Return the links of heads that an adapter replaces; only fine-tuned models have any."""
+    heads = [link for link in links if task in layout.HEADS and not link.ours.startswith("encoder.")]
+    if described.modules_to_save and not heads:
+        what = "this adapter is not supported: modules_to_save: the base has no head that it could replace"
+        raise RunError(what, where=str(path.with_name(CONFIG)), help="supported: heads of fine-tuned encoders")
+    return [link for link in heads if described.saves(_heads(link.theirs)[0])]
+
+
+def _check_tensors(
+    file: weights.TensorFile, stored: Mapping[str, str], expected: Mapping[str, tuple[int, ...]], where: str
+) -> None:
+    """Raise ``RunError`` unless a file has exactly the expected tensors."""
+    if odd := sorted(expected.keys() ^ stored.keys()):
+        what = f"'{odd[0][:120]}' is {'missing' if odd[0] in expected else 'odd'}"
+        raise RunError(f"the adapter does not fit the base: {what}", where=where, help=_SAME)
+    for name, shape in expected.items():
+        entry = file.entries[stored[name]]
+        if entry.shape != shape:
+            what = f"'{name}' is {[*entry.shape]}, not {[*shape]}"
+            raise RunError(f"the adapter does not fit the base: {what}", where=where)
+        if entry.dtype not in weights.DTYPES:
+            what = f"'{name}' has the unsupported dtype {entry.dtype}"
+            raise RunError(f"the adapter does not fit the base: {what}", where=where)
+    file.check_size(stored.values())
 
 
 def _settings(
@@ -215,24 +243,6 @@ def _settings(
         raise RunError(f"this adapter is not supported: {what}", where=str(path.with_name(CONFIG)), help=_ONE_RANK)
     maps = tuple(name for name in peft.MODULE_MAPS if any(name in own for own in pairs.values()))
     return LoraConfig(rank=rank, alpha=alpha, dropout=described.lora_dropout, maps=maps)
-
-
-def _write_adapter(
-    run: Path,
-    chosen: Checkpoint,
-    config: Any,
-    lora: LoraConfig,
-    factors: Mapping[str, Tensor],
-    base: bytes,
-    folder: Path,
-) -> None:
-    """Write the run of an imported adapter, with a copy of the base."""
-    entry = Entry(size=len(base), sha256=hashlib.sha256(base).hexdigest())
-    described = AdapterDescription(base=entry, lora=lora).model_dump_json(indent=1).encode()
-    texts = _texts(chosen) | {"config.yaml": dump_yaml(config.model_copy(update={"adapter": lora})).encode()}
-    card = f"# {run.absolute().name}\n\nAn adapter imported by attnkit from the folder `{folder}`.\n"
-    files = {ADAPTER: to_bytes(factors), DESCRIPTION: described}
-    write_new_run(run, texts, files, card, f"imported from {folder}", {MODEL: base})
 
 
 def _texts(checkpoint: Checkpoint) -> dict[str, bytes]:

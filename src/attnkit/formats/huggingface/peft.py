@@ -46,7 +46,7 @@ class PeftConfig(BaseModel, extra="ignore", strict=True):
     use_dora: Literal[False] = False
     fan_in_fan_out: bool = False  # of the base's weights: factors are the same
     bias: Literal["none"] = "none"
-    modules_to_save: list[str] | None = Field(default=None, max_length=0)
+    modules_to_save: list[str] | None = Field(default=None, max_length=100)
     layers_to_transform: list[int] | None = Field(default=None, max_length=0)
     layer_replication: list[list[int]] | None = Field(default=None, max_length=0)
     target_parameters: list[str] | None = Field(default=None, max_length=0)
@@ -57,6 +57,10 @@ class PeftConfig(BaseModel, extra="ignore", strict=True):
         """Return whether patterns of modules are ends of their names, not expressions."""
         patterns = [*(self.rank_pattern or {}), *(self.alpha_pattern or {})]
         return all(re.fullmatch(r"\w+(\.\w+)*", pattern) for pattern in patterns)
+
+    def saves(self, module: str) -> bool:
+        """Return whether a module is trained in full, by the rule of PEFT."""
+        return any(module.endswith(name) for name in self.modules_to_save or ())
 
     def rank(self, module: str) -> int:
         """Return the rank of a module's pair."""
