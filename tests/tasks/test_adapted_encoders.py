@@ -99,7 +99,7 @@ def test_predictions_are_those_of_merged_weights_and_of_a_run_that_goes_on(
     adapt(workshop, run, tmp_path / "next", "text-classification", 1, "optimization.learning_rate=1e-30")
     found = []
     for path in (run, tmp_path / "merged", tmp_path / "next"):
-        code, out, err = call("predict", path, "-i", texts, "--device", "cpu", "--json")
+        code, out, err = call("predict", path, texts, "--device", "cpu", "--json")
         assert code == 0, err
         found.append([json.loads(line) for line in out.splitlines()])
     assert found[0] == found[1]

@@ -102,7 +102,7 @@ def fingerprint_of(checkpoint: Checkpoint) -> str:
 
 
 def adapter_layout(checkpoint: Checkpoint, shapes: Shapes) -> AdapterLayout:
-    """Return the layout of an adapter for a model's weights; raise ``RunError`` for a misfit."""
+    """Return the layout of an adapter's file; raise ``RunError`` for a misfit."""
     described = read_description(checkpoint)
     try:
         blocks = adapted_blocks(shapes, described.lora)
@@ -117,7 +117,7 @@ def adapter_layout(checkpoint: Checkpoint, shapes: Shapes) -> AdapterLayout:
 
 
 def merge_factors(weights: dict[str, NDArray[np.float32]], file: Arrays, layout: AdapterLayout) -> None:
-    """Merge an adapter into a model's weights, whose adapted arrays are changed in place."""
+    """Merge an adapter into a model's weights, in place."""
     for name, parts in layout.blocks.items():
         a, b = factor_names(name)
         merge(weights[name], (file[a], file[b]), parts, layout.lora.scale)

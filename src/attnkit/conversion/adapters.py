@@ -172,7 +172,7 @@ def _read_config(path: Path) -> peft.PeftConfig:
 def _read_adapter(
     path: Path, described: peft.PeftConfig, links: Sequence[layout.Link], tensors: Mapping[str, Tensor], task: str
 ) -> tuple[LoraConfig, dict[str, Tensor], dict[str, Tensor]]:
-    """Return settings, attnkit's factors and head; raise ``RunError`` if they do not fit."""
+    """Return settings, factors and head; raise ``RunError`` if they do not fit."""
     shapes = _shapes(tensors)
     everything = peft.modules_of(links, shapes, adapted_blocks(shapes, LoraConfig()))
     heads = _saved_heads(described, links, task, path)
@@ -201,7 +201,7 @@ def _read_adapter(
 
 
 def _saved_heads(described: peft.PeftConfig, links: Sequence[layout.Link], task: str, path: Path) -> list[layout.Link]:
-    """Return the links of heads that an adapter replaces; only fine-tuned models have any."""
+    """Return the links of heads that an adapter replaces, of fine-tuned models."""
     heads = [link for link in links if task in layout.HEADS and not link.ours.startswith("encoder.")]
     if described.modules_to_save and not heads:
         what = "this adapter is not supported: modules_to_save: the base has no head that it could replace"

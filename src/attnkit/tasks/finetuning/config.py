@@ -170,7 +170,7 @@ def preset_for_encoder(model: Mapping[str, Any]) -> str:
 
 
 def adjust_for_adapters(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a preset with five times the learning rate for adapters, which start from zero."""
+    """Return a preset with five times the learning rate if adapters are trained."""
     if not settings.get("adapter"):
         return tree
     rate = 5 * tree["optimization"]["learning_rate"]
