@@ -162,7 +162,7 @@ def edit(change: str) -> Callable[[dict[str, Any], dict[str, Tensor]], object]:
         ("other weights", "not supported: init_lora_weights"),
         ("dora", "not supported: use_dora"),
         ("bias", "not supported: bias"),
-        ("ranks", "not supported: rank_pattern"),
+        ("ranks", r"is \[3, 16\], not \[2, 16\]"),
         ("saved", "not supported: modules_to_save"),
         ("absurd", "not supported: r: Input should be less"),
         ("rank", r"is \[3, 16\], not \[2, 16\]"),

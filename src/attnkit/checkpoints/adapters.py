@@ -1,13 +1,15 @@
 """Checkpoints of adapters: files, base weights and merging. Torch-free.
 
-A checkpoint of an adapter has ``adapter.safetensors`` instead of ``model.safetensors``. RUN/base has the weights that
-it adapts, and ``adapter.json`` of each checkpoint their checksum.
+A checkpoint of an adapter has ``adapter.safetensors`` instead of ``model.safetensors``: the factors, and weights that
+are trained in full beside them, such as a new head. RUN/base has the weights that it adapts, and ``adapter.json`` of
+each checkpoint their checksum.
 """
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,17 @@ class AdapterDescription(BaseModel, frozen=True, extra="forbid", strict=True):
     """Size and SHA-256 of the base's ``model.safetensors``."""
     lora: LoraConfig
     """Settings of the adapters."""
+    whole: tuple[str, ...] = ()
+    """Names of weights that are trained in full, and replace those of the base."""
+
+
+class AdapterLayout(NamedTuple):
+    """What the file of an adapter holds, and where it belongs in a model's weights."""
+
+    lora: LoraConfig
+    blocks: dict[str, list[RowBlock]]  #: weight name -> adapted rows
+    shapes: Shapes  #: of all tensors of the file
+    whole: tuple[str, ...]  #: names of weights that are replaced
 
 
 def is_adapter(checkpoint: Checkpoint) -> bool:
@@ -54,10 +67,11 @@ def read_description(checkpoint: Checkpoint) -> AdapterDescription:
         raise RunError(f"invalid {DESCRIPTION}: {why}", where=where) from error
 
 
-def describe_adapter(run: Path, lora: LoraConfig) -> bytes:
+def describe_adapter(run: Path, lora: LoraConfig, whole: Iterable[str]) -> bytes:
     """Return ``adapter.json`` of a run with its base in RUN/base."""
     entry = open_checkpoint(run / BASE, BASE).entry(MODEL)
-    return AdapterDescription(base=entry, lora=lora).model_dump_json(indent=1).encode()
+    described = AdapterDescription(base=entry, lora=lora, whole=tuple(sorted(whole)))
+    return described.model_dump_json(indent=1).encode()
 
 
 def whole_weights(checkpoint: Checkpoint) -> Checkpoint:
@@ -87,20 +101,27 @@ def fingerprint_of(checkpoint: Checkpoint) -> str:
     return hashlib.sha256(both.encode()).hexdigest()
 
 
-def adapter_layout(checkpoint: Checkpoint, shapes: Shapes) -> tuple[LoraConfig, dict[str, list[RowBlock]], Shapes]:
-    """Return the settings, adapted blocks and factor shapes for a model's weights."""
-    lora = read_description(checkpoint).lora
+def adapter_layout(checkpoint: Checkpoint, shapes: Shapes) -> AdapterLayout:
+    """Return the layout of an adapter's file; raise ``RunError`` for a misfit."""
+    described = read_description(checkpoint)
     try:
-        return lora, adapted_blocks(shapes, lora), factor_shapes(shapes, lora)
+        blocks = adapted_blocks(shapes, described.lora)
+        held: dict[str, tuple[int, ...]] = {**factor_shapes(shapes, described.lora)}
+        for name in described.whole:
+            if name not in shapes or name in blocks or name in held:
+                raise ValueError(f"'{name[:80]}' is {'adapted or named twice' if name in shapes else 'unknown'}")
+            held[name] = shapes[name]
     except ValueError as error:
         raise RunError(f"the adapter does not fit the model: {error}", where=str(checkpoint.path)) from error
+    return AdapterLayout(described.lora, blocks, held, described.whole)
 
 
-def merge_factors(weights: Arrays, factors: Arrays, lora: LoraConfig, blocks: Mapping[str, list[RowBlock]]) -> None:
-    """Merge adapters into a model's weights, in place."""
-    for name, parts in blocks.items():
+def merge_factors(weights: dict[str, NDArray[np.float32]], file: Arrays, layout: AdapterLayout) -> None:
+    """Merge an adapter into a model's weights, in place."""
+    for name, parts in layout.blocks.items():
         a, b = factor_names(name)
-        merge(weights[name], (factors[a], factors[b]), parts, lora.scale)
+        merge(weights[name], (file[a], file[b]), parts, layout.lora.scale)
+    weights |= {name: file[name].copy() for name in layout.whole}
 
 
 def n_factors(shapes: Shapes) -> int:

@@ -67,10 +67,10 @@ def read_arrays(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -
 
 def merge_adapter(checkpoint: Checkpoint, weights: dict[str, NDArray[np.float32]]) -> None:
     """Replace adapted weights by their merged copies; raise ``RunError`` for a misfit."""
-    lora, blocks, shapes = adapter_layout(checkpoint, {name: array.shape for name, array in weights.items()})
-    factors = _read_floats(checkpoint, ADAPTER, shapes)
-    weights |= {name: weights[name].copy() for name in blocks}  # the file's bytes cannot be written
-    merge_factors(weights, factors, lora, blocks)
+    layout = adapter_layout(checkpoint, {name: array.shape for name, array in weights.items()})
+    tensors = _read_floats(checkpoint, ADAPTER, layout.shapes)
+    weights |= {name: weights[name].copy() for name in layout.blocks}  # the file's bytes cannot be written
+    merge_factors(weights, tensors, layout)
 
 
 def _read_floats(checkpoint: Checkpoint, file: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[Any]]:

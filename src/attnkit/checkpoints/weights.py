@@ -55,13 +55,13 @@ def layout_of(tensors: Mapping[str, Tensor]) -> Layout:
 def held_weights(checkpoint: Checkpoint, expected: Mapping[str, Tensor]) -> tuple[str, Mapping[str, Tensor]]:
     """Return the weight file of a checkpoint and its tensors, for a model's tensors.
 
-    Those of an adapter are its factors, on "meta".
+    Those of an adapter are its factors and the weights beside them, on "meta".
     """
     if not is_adapter(checkpoint):
         return MODEL, expected
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
-    factors = adapter_layout(checkpoint, shapes)[2]
-    return ADAPTER, {name: torch.empty(shape, device="meta", requires_grad=True) for name, shape in factors.items()}
+    held = adapter_layout(checkpoint, shapes).shapes
+    return ADAPTER, {name: torch.empty(shape, device="meta", requires_grad=True) for name, shape in held.items()}
 
 
 def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:

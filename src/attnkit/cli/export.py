@@ -28,7 +28,8 @@ def command(
     (features and poolers; not ALiBi, local layers or narrow embeddings), and GPT; float32 texts are identical.
     Hugging Face transformers supports BERT, models fine-tuned from BERT, GPT, and post-norm Transformers with
     sinusoidal positions (Marian). Marian's own format, which Bergamot reads too, also requires model.decoder_start
-    zero. PEFT takes the adapters of such Transformers; all others take merged weights, and attnkit a run with them.
+    zero. PEFT takes the adapters of models that transformers supports, and the new head of a fine-tuned encoder; all
+    others take merged weights, and attnkit a run with them.
 
     \b
     Examples:

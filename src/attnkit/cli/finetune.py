@@ -45,6 +45,8 @@ def command(
       attnkit finetune bert --task question-answering --train squad.json -o reader
       attnkit finetune bert --task text-classification --train train.tsv \\
         --set finetuning.freeze_layers=1 --set finetuning.class_weights=balanced
+      attnkit finetune bert --task text-classification --train train.tsv \\
+        --set adapter.kind=lora
     """
     from attnkit.config import load_yaml
 

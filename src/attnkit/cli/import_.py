@@ -47,7 +47,8 @@ def command(
     M2M100, NLLB-200 and mBART-50 translate from --src-lang into --tgt-lang, unless "attnkit translate" names others of
     their languages. Imported without these options, they have no usual languages, and each command needs both.
 
-    An adapter (LoRA) in PEFT's format, for the exported model of --base, becomes a run for translate.
+    An adapter (LoRA) in PEFT's format, for the model that --base was imported from or is exported to, becomes a run of
+    the same task.
 
     \b
     Examples:

@@ -127,6 +127,7 @@ _FINETUNED = replace(
     init_from_tasks=("mlm",),
     excluded_init_keys=EXCLUDED_INIT_KEYS,
     preset_for_init_path="tasks.finetuning.config:preset_for_encoder",
+    adjust_path="tasks.finetuning.config:adjust_for_adapters",
 )
 
 # In the order in which messages list the tasks.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class SavedWeights:
     """Weights and optimizer state of a run, in the form of its checkpoints.
 
-    With adapters, checkpoints hold them and their moments; the frozen weights lie in RUN/base.
+    With adapters, checkpoints hold all that is trained and its moments; the frozen weights lie in RUN/base.
     """
 
     def __init__(self, store: ParameterStore, folder: RunFolder, lora: LoraConfig | None) -> None:
@@ -40,8 +40,10 @@ class SavedWeights:
 
     def contents(self, model: Mapping[str, Tensor]) -> dict[str, Content]:
         """Return the files of the given weights or adapters."""
-        described = {} if self._lora is None else {DESCRIPTION: describe_adapter(self._folder.path, self._lora)}
-        return {self.file: to_bytes(model), **described}
+        if self._lora is None:
+            return {self.file: to_bytes(model)}
+        whole = [name for name in self._trained if ".lora." not in name]
+        return {self.file: to_bytes(model), DESCRIPTION: describe_adapter(self._folder.path, self._lora, whole)}
 
     def read(self, checkpoint: Checkpoint) -> Tensors:
         """Return all weights and the optimizer state of a checkpoint."""

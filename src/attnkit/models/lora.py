@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, field_validator
 
-MAX_RANK = 1024
+MAX_RANK, MAX_ALPHA = 1024, 1e6
 MapName = Literal["query", "key", "value", "output", "up", "gate", "down", "cells", "alignment", "bridge", "readout"]
 """Linear maps of the models: the first seven of Transformers, the others of recurrent models."""
 _TRANSFORMER: tuple[MapName, ...] = ("query", "key", "value", "output", "up", "gate", "down")
 KIND_MAPS: Mapping[str, tuple[MapName, ...]] = {
     "transformer": _TRANSFORMER,
+    "bert": _TRANSFORMER,
     "gpt": _TRANSFORMER,
     "rnn": ("cells", "alignment", "bridge", "readout"),
 }
@@ -52,7 +53,7 @@ class LoraConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Kind of adapter."""
     rank: int = Field(default=8, ge=1, le=MAX_RANK)
     """Rank r of the adapters; their size grows with it."""
-    alpha: float = Field(default=16.0, gt=0, le=1e6)
+    alpha: float = Field(default=16.0, gt=0, le=MAX_ALPHA)
     """Strength of the adapters, which are multiplied by alpha / rank."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout rate of the adapters' input; not applied to recurrent cells."""

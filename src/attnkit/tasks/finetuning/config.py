@@ -12,6 +12,7 @@ from attnkit.data.config import QuestionsConfig, TaggedConfig, TextsConfig, Wind
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig
 from attnkit.models.limits import check_length
+from attnkit.models.lora import LoraConfig, check_adapter
 from attnkit.tasks.language_modeling.config import SCALES
 
 DEFAULT_MAX_LENGTH = 512  #: default maximum number of tokens per row
@@ -46,6 +47,9 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """The architecture; by default that of the initial run."""
     finetuning: FinetuningConfig = FinetuningConfig()
     """Initial weights, layer-wise learning rates and frozen layers."""
+    adapter: LoraConfig | None = None
+    """Adapters to train beside the head, instead of the weights of the encoder, e.g. ``adapter.kind=lora``. Null: train
+    the weights."""
 
     @model_validator(mode="after")
     def _check_frozen_layers(self) -> FinetuneConfig:
@@ -58,12 +62,29 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         return self
 
     @model_validator(mode="after")
+    def _check_adapter(self) -> FinetuneConfig:
+        settings = self.finetuning
+        if self.adapter is not None and settings.from_scratch:
+            raise ValueError(
+                "adapters need a pretrained encoder: adapter cannot be combined with finetuning.from_scratch"
+            )
+        if self.adapter is not None and (settings.freeze or settings.freeze_layers):
+            raise ValueError("adapters freeze the encoder: use adapter.maps instead of finetuning.freeze")
+        check_adapter(self.adapter, self.model.kind, self.fsdp)
+        return self
+
+    @model_validator(mode="after")
     def _check_row_length(self) -> FinetuneConfig:
         questions = isinstance(self.data, QuestionsConfig)
         key, rows = ("data.windows.max_length", self.data.windows) if questions else ("data.max_length", self.data)
         if rows.max_length is not None:
             check_length(self.model, {f"{key}={rows.max_length}": rows.max_length}, "lower it")
         return self
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        """Return the settings of adapters, if any."""
+        return self.adapter
 
     @property
     def max_row_length(self) -> int:
@@ -146,6 +167,14 @@ def preset_for_encoder(model: Mapping[str, Any]) -> str:
     sizes = {name: int(size["d_model"]) for name, size in LANGUAGE_SIZES["bert"].items()}
     fits = (name for name, most in sizes.items() if isinstance(width, int) and width <= most)
     return next(fits, "base")
+
+
+def adjust_for_adapters(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a preset with five times the learning rate if adapters are trained."""
+    if not settings.get("adapter"):
+        return tree
+    rate = 5 * tree["optimization"]["learning_rate"]
+    return {**tree, "optimization": {**tree["optimization"], "learning_rate": float(f"{rate:.2g}")}}
 
 
 def _preset(name: str, kind: str, metric: str, epochs: float, max_tokens: int) -> dict[str, Any]:

@@ -116,6 +116,11 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
         return self.labels.model(config, data.tokenizer.vocab_size, len(data.labels))
 
     def freeze(self, config: ConfigT, model: ModelT) -> None:
+        if config.lora is not None:  # all weights are frozen; the head is always trained
+            for name, parameter in model.named_parameters():
+                if not name.startswith(ENCODER_PREFIX):
+                    parameter.requires_grad_(True)
+            return
         freeze(model.encoder, config.finetuning.freeze_layers)
         for name, parameter in model.encoder.named_parameters():
             if language_part_of(name) in config.finetuning.freeze:

@@ -106,6 +106,9 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Masking of tokens."""
     electra: ElectraConfig = ElectraConfig()
     """Generator and loss with ``objective`` electra."""
+    adapter: LoraConfig | None = None
+    """Adapters to train instead of the weights of ``--init-from``, e.g. ``adapter.kind=lora``. Null: train the
+    weights."""
     finetuning: LanguageAdaptationConfig = LanguageAdaptationConfig()
     """Frozen parts and layer-wise learning rates of a run with ``--init-from``."""
 
@@ -117,6 +120,7 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
                 if value != getattr(unused, key):
                     raise ValueError(f"electra.{key}={value:g} needs objective=electra")
         _check_frozen(self.finetuning, self.model, self.fsdp)
+        _check_adapter(self)
         _check_rows(self.model, self.data, self.data.isolate_documents and not self.model.next_sentence)
         for key, is_set in (("model.next_sentence", self.model.next_sentence), ("fsdp", self.fsdp)):
             if is_set and self.objective == "electra":
@@ -124,6 +128,11 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         if self.vocabulary_files is None and MASK not in self.vocabulary.symbols:
             raise ValueError(f"vocabulary.symbols needs {MASK}, the mask token")
         return self
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        """Return the settings of adapters, if any."""
+        return self.adapter
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -176,10 +185,8 @@ class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     @model_validator(mode="after")
     def _check(self) -> ClmConfig:
         _check_frozen(self.finetuning, self.model, self.fsdp)
-        if self.adapter is not None and self.finetuning.frozen:
-            raise ValueError("adapters freeze all weights: use adapter.maps instead of finetuning.freeze")
+        _check_adapter(self)
         _check_rows(self.model, self.data, self.data.isolate_documents)
-        check_adapter(self.adapter, self.model.kind, self.fsdp)
         return self
 
     @property
@@ -241,6 +248,12 @@ def _check_frozen(finetuning: LanguageAdaptationConfig, model: LanguageConfig, f
         frozen.add("output")
     if frozen == {"embeddings", "layers", "output"}:
         raise ValueError("finetuning.freeze leaves no weights to train")
+
+
+def _check_adapter(config: MlmConfig | ClmConfig) -> None:
+    if config.adapter is not None and config.finetuning.frozen:
+        raise ValueError("adapters freeze all weights: use adapter.maps instead of finetuning.freeze")
+    check_adapter(config.adapter, config.model.kind, config.fsdp)
 
 
 def _metrics(data: TextConfig) -> tuple[str, ...]:
