@@ -6,8 +6,9 @@ from attnkit.errors import RunError
 from attnkit.formats.huggingface.encoder_config import is_distilbert, is_electra
 from attnkit.formats.huggingface.llama import LLAMA_KEYS, is_llama
 from attnkit.formats.huggingface.modernbert import NAMED, is_modernbert
-from attnkit.models.config import ROPE_BASE, ModelConfig, TransformerConfig
+from attnkit.models.config import ModelConfig, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig
+from attnkit.models.layer_config import ROPE_BASE
 
 EXPORTED_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering", "translation")
 """Tasks whose runs can be exported to transformers and CTranslate2."""

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import RunError
-from attnkit.models.config import DecoderStart, Tied, TransformerConfig
+from attnkit.models.config import DecoderStart, TransformerConfig
+from attnkit.models.layer_config import Tied
 from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 
 UNITS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
