@@ -323,7 +323,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         edit("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]}),
         "the tokenizer is code of the folder .auto_map.",
     ),
-    "t5": (edit("config.json", model_type="t5"), "unsupported model_type 't5'"),
+    "t5": (edit("config.json", model_type="bart"), "unsupported model_type 'bart'"),
     "unscaled": (edit("config.json", scale_embedding=False), "unsupported scale_embedding False for marian"),
     "pre-norm": (edit("config.json", normalize_before=True), "unsupported normalize_before True for marian"),
     "other heads": (edit("config.json", decoder_attention_heads=2), "unsupported decoder_attention_heads 2"),
@@ -357,7 +357,7 @@ def test_a_strange_folder_is_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("odd", "what", "help"),
     [
-        ({"model_type": "t5"}, "unsupported model_type 't5'", "supported: bert, "),
+        ({"model_type": "bart"}, "unsupported model_type 'bart'", "supported: bert, "),
         ({"normalize_before": True}, "unsupported normalize_before True for marian", "supported: False; model types: "),
         ({"d_model": -1}, "the model cannot be imported: d_model: ", "supported: bert, "),
         ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map", "of transformers; model types: bert, "),

@@ -35,7 +35,7 @@ GAPS = [
 
 
 def t5_lines() -> list[str]:
-    lines = [*odd_lines(9000), *hub_encoders.odd_lines(3000), *sentences(), *GAPS]
+    lines = [*odd_lines(13000), *hub_encoders.odd_lines(3000), *sentences(), *GAPS]
     lines += [f"{gap} {line}<extra_id_3>" for gap, line in zip(GAPS * 40, sentences(), strict=False)]
     return list(dict.fromkeys(lines))
 

@@ -37,11 +37,11 @@ def command(
     """Import a model from another system as a run.
 
     Supported models are BERT, RoFormer, RoBERTa, XLM-RoBERTa, DistilBERT, ELECTRA, ModernBERT, GPT-2, Llama, Mistral,
-    Marian (OPUS-MT), M2M100, NLLB-200, mBART-50, T5 (v1.0, v1.1, Flan) and mT5 of Hugging Face transformers, in a folder written by
-    save_pretrained: config.json, model.safetensors or pytorch_model.bin, or their shards, and a tokenizer. Nothing is
-    downloaded, and no pickle is loaded: of pytorch_model.bin, only the tensors are read. An imported run cannot be
-    resumed; pass it to --init-from or finetune. The head and the labels of a model fine-tuned for classification,
-    tagging or question answering are imported too, for predict.
+    Marian (OPUS-MT), M2M100, NLLB-200, mBART-50, T5 (also v1.1 and Flan-T5) and mT5 of Hugging Face transformers, in a
+    folder written by save_pretrained: config.json, model.safetensors or pytorch_model.bin, or their shards, and a
+    tokenizer. Nothing is downloaded, and no pickle is loaded: of pytorch_model.bin, only the tensors are read. An
+    imported run cannot be resumed; pass it to --init-from or finetune. The head and the labels of a model fine-tuned
+    for classification, tagging or question answering are imported too, for predict.
 
     --prune-vocab leaves out what the given texts do not use, e.g. of an NLLB-200 for one pair of languages. These texts
     are cut as before; give text of both languages, as similar as you have to what is to be translated. The run then
