@@ -1,7 +1,7 @@
 """Import of the vocabulary of T5 and mT5: SentencePiece's pieces, then sentinels.
 
-The ids of pieces are those of ``spiece.model``. Sentinels such as ``<extra_id_0>``, which stand for a gap in a text,
-follow them, the last one first, unless the tokenizer's files give them other ids.
+The ids of pieces are those of ``spiece.model``. Sentinels such as ``<extra_id_0>``, of gaps in a text, follow them,
+the last one first, unless the tokenizer's files give them other ids.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def check_source_prefix(text: str) -> None:
 
 
 def _sentinels(folder: Path, tree: dict[str, Any] | None, found: ForeignTranslator, n_pieces: int) -> dict[str, int]:
-    """Return the ids of the sentinels that are not pieces; raise ``ValueError`` if malformed."""
+    """Return ids of sentinels beside the pieces; raise ``ValueError`` if malformed."""
     settings = read_settings(folder)
     tokens: Mapping[int, str] = {}
     if tree is not None:

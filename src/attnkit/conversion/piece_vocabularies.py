@@ -1,4 +1,4 @@
-"""Vocabularies of imported translation models, made of SentencePiece files and ids."""
+"""Vocabularies of imported translators, made of SentencePiece files and ids."""
 
 from __future__ import annotations
 

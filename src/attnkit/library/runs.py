@@ -107,7 +107,7 @@ def import_run(
     ``src_lang`` and ``tgt_lang`` are the languages of an M2M100, NLLB-200 or mBART-50, e.g. ``eng_Latn``, between which
     the run translates unless a call names others.
     ``prune_vocab`` are files of text: entries of a translator that they do not use are left out. ``source_prefix`` is
-    what a T5 or mT5 is told before each source, e.g. ``translate English to German:``.
+    the text that a T5 or mT5 gets before each source, e.g. ``translate English to German:``.
 
     Raises:
         RunError: the model is unsupported or damaged.

@@ -114,8 +114,8 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     """Weight tying: target embeddings and output (target), source and target embeddings (inputs, as in T5 v1.1), or
     all three (all). The last two need a joint vocabulary."""
     scaled_input: bool = True
-    """Whether embeddings are multiplied by √d_model (Vaswani et al. 2017, section 3.4). In T5 they are not, and begin
-    with a standard deviation of 1."""
+    """Whether embeddings are multiplied by √d_model (Vaswani et al. 2017, section 3.4). In T5 they are not: random ones
+    have a standard deviation of 1, instead of 1 / √d_model."""
     scaled_output: bool = False
     """Whether the decoder's output is divided by √d_model before the output layer, as in T5 with tied embeddings."""
     output_bias: bool = True

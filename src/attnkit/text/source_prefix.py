@@ -1,4 +1,4 @@
-"""Text before the sources of an imported T5, and vocabularies without what depends on the side."""
+"""Prefix of an imported T5's sources, and vocabularies without a side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def source_prefix(tokenizer: Tokenizer) -> str:
 
 
 def without_side(tokenizer: Tokenizer) -> Tokenizer:
-    """Return the vocabulary of either side: of the first language code, without a prefix.
+    """Return the vocabulary of either side: with the first code, without a prefix.
 
     Sides of one vocabulary may differ in these.
     """
