@@ -208,7 +208,7 @@ def check_ctranslate2_translator(config: ModelConfig) -> TransformerConfig:
     plain, positions, listed = config.score_scale is not None, config.positions, ", ".join(CTRANSLATE2_POSITIONS)
     _refuse(
         "CTranslate2",
-        (not plain, _FUNCTIONS, _OTHER_ATTENTION, f"{_PLAIN}, in every head"),
+        (not plain, _FUNCTIONS, _OTHER_ATTENTION, f"{_PLAIN} (or dot), in every head"),
         (config.pattern != "none", "model.pattern", "sparse attention patterns", "pattern none"),
         (positions not in CTRANSLATE2_POSITIONS, "model.positions", f"encoders with {positions} positions", listed),
     )
