@@ -70,7 +70,7 @@ def test_scores_are_equal(kind: dict[str, Any], tmp_path: Path) -> None:
     [
         (RnnConfig(), "does not support models of kind 'rnn'"),
         (TransformerConfig(positions="alibi"), "alibi positions"),
-        (TransformerConfig(alignment="dot"), "attention other than scaled_dot with softmax"),
+        (TransformerConfig(alignment="general"), "attention other than scaled_dot with softmax"),
         (TransformerConfig(pattern="window"), "sparse attention patterns"),
         (TransformerConfig(distribution=("softmax",) * 3 + ("hard",)), "attention other than scaled_dot with softmax"),
     ],

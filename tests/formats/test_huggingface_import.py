@@ -348,7 +348,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda hub: (hub / "model.safetensors").rename(hub / "model.safetensors.index.json"),
         "the list of shards cannot be used",
     ),
-    "another architecture": (lambda hub: rewrite(hub, model_type="t5"), "unsupported model_type 't5'"),
+    "another architecture": (lambda hub: rewrite(hub, model_type="bart"), "unsupported model_type 'bart'"),
     "no architecture": (lambda hub: (hub / "config.json").write_text("{}"), "model_type is missing"),
     "a list": (lambda hub: (hub / "config.json").write_text("[]"), "is not a JSON object"),
     "brackets": (deep, "config.json cannot be used"),

@@ -323,7 +323,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         edit("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]}),
         "the tokenizer is code of the folder .auto_map.",
     ),
-    "t5": (edit("config.json", model_type="t5"), "unsupported model_type 't5'"),
+    "t5": (edit("config.json", model_type="bart"), "unsupported model_type 'bart'"),
     "unscaled": (edit("config.json", scale_embedding=False), "unsupported scale_embedding False for marian"),
     "pre-norm": (edit("config.json", normalize_before=True), "unsupported normalize_before True for marian"),
     "other heads": (edit("config.json", decoder_attention_heads=2), "unsupported decoder_attention_heads 2"),
@@ -357,7 +357,7 @@ def test_a_strange_folder_is_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("odd", "what", "help"),
     [
-        ({"model_type": "t5"}, "unsupported model_type 't5'", "supported: bert, "),
+        ({"model_type": "bart"}, "unsupported model_type 'bart'", "supported: bert, "),
         ({"normalize_before": True}, "unsupported normalize_before True for marian", "supported: False; model types: "),
         ({"d_model": -1}, "the model cannot be imported: d_model: ", "supported: bert, "),
         ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map", "of transformers; model types: bert, "),
@@ -372,7 +372,7 @@ def test_a_refusal_names_all_types(tmp_path: Path, odd: dict[str, Any], what: st
         import_huggingface(tmp_path / "hub", tmp_path / "run")
     assert what in caught.value.what and help in str(caught.value.help)
     named = re.split(r"[:;,] ", str(caught.value.help))
-    assert {"bert", "roberta", "roformer", "gpt2", "marian", "m2m_100", "mbart"} <= set(named) and "t5" not in named
+    assert {"bert", "roberta", "roformer", "gpt2", "marian", "m2m_100", "mbart"} <= set(named) and "bart" not in named
 
 
 @pytest.mark.parametrize("sets", [[], ["joint_vocabulary=false", "model.tie_embeddings=target"]], ids=["joint", "two"])

@@ -45,9 +45,11 @@ def test_no_model_has_fewer_weights_than_it_is_taken_to_have(kind: str) -> None:
         ]
     else:
         configs += [TransformerConfig(**small, alignment=name, attention_options=OPTIONS) for name in ALIGNMENT_NAMES]
+        t5: dict[str, Any] = {"bias": False, "glu": True, "normalization": "rms", "head_width": 24, "d_ff": 48}
+        configs += [TransformerConfig(**small, **t5, tie_embeddings=tied) for tied in ("none", "inputs", "all")]
         configs.append(TransformerConfig(**small, alignment=("deep", "dot", "location", "concat")))
     for config in configs:
-        sizes = (50, 50) if config.tie_embeddings == "all" else (50, 70)
+        sizes = (50, 50) if config.tie_embeddings in ("inputs", "all") else (50, 70)
         model: Any = build_model(config, *sizes)
         n = sum(parameter.numel() for parameter in model.parameters())
         assert n / 2 <= config.min_parameters(*sizes) <= n, config

@@ -153,6 +153,28 @@ def test_hidden_units_are_ordered_by_how_often_they_are_zero(norm: Any, monkeypa
     assert found[0] == found[1]
 
 
+def draw_t5(chance: random.Random, norm: str) -> dict[str, Any]:
+    """Return options that T5 has, for one of three models; any of them may be left out.
+
+    After norms, scores without a scale are so large that rounding decides much.
+    """
+    options = {
+        "alignment": "dot" if norm == "pre" else "scaled_dot",
+        "normalization": "rms",
+        "bias": False,
+        "glu": True,
+        "activation": "gelu_tanh",
+        "head_width": chance.choice([6, 16, 24]),
+        "relative_buckets": 12,
+        "relative_distance": chance.choice([20, 300]),
+        "tie_embeddings": "inputs",
+        "scaled_input": False,
+        "scaled_output": True,
+        "output_bias": False,
+    }
+    return {key: value for key, value in options.items() if chance.random() < 0.6} if chance.random() < 0.33 else {}
+
+
 def draw(chance: random.Random) -> tuple[TransformerConfig, int, int, SearchConfig, list[list[int]]]:
     """Return a configuration, vocabulary size, words that may be chosen, search settings and sentences."""
     n_heads = chance.choice([2, 3, 4])
@@ -177,6 +199,7 @@ def draw(chance: random.Random) -> tuple[TransformerConfig, int, int, SearchConf
     mbart = random.Random(f"{vocab_size} {d_model}")
     settings |= {"target_embedding_norm": mbart.random() < 0.3, "position_offset": mbart.choice([0, 0, 2])}
     settings["decoder_start"] = random.Random(f"{d_model} {vocab_size}").choice(["bos", "zero", "eos"])
+    settings |= draw_t5(random.Random(f"{d_model} {vocab_size} {beam_size}"), str(settings["norm"]))
     search = {
         "beam_size": beam_size,
         "num_hypotheses": chance.randint(1, beam_size),
@@ -510,17 +533,21 @@ def test_position_tables_equal_those_of_torch() -> None:
     expected = AlibiBias(6)(torch.from_numpy(distance)[None])[:, 0].numpy()
     assert np.array_equal(alibi_bias(6, distance), expected)
     for both_ways in (True, False):
-        bias = RelativeBias(3, both_ways)
-        expected = bias(torch.from_numpy(distance)[None])[:, 0].detach().numpy()
-        assert np.array_equal(relative_bias(bias.table.detach().numpy(), distance, both_ways), expected)
+        for sizes in ((32, 128), (12, 300)):
+            bias = RelativeBias(3, both_ways, *sizes)
+            expected = bias(torch.from_numpy(distance)[None])[:, 0].detach().numpy()
+            found = relative_bias(bias.table.detach().numpy(), distance, both_ways, sizes[1])
+            assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_shapes_are_those_of_the_model(positions: Any) -> None:
     for norm in ("pre", "post"):
-        for tied, sizes in (("none", (20, 22)), ("target", (20, 22)), ("all", (20, 20))):
+        for tied, sizes in (("none", (20, 22)), ("target", (20, 22)), ("inputs", (20, 20)), ("all", (20, 20))):
             options: Any = {"norm": norm, "tie_embeddings": tied, "embedding_norm": norm == "pre", "max_length": 32}
             options |= {"target_embedding_norm": tied == "none", "position_offset": 2 * (tied == "all")}
+            if norm == "pre":
+                options |= {"bias": False, "glu": True, "normalization": "rms", "head_width": 6, "relative_buckets": 8}
             config = TransformerConfig(**BASE, positions=positions, **options)
             with torch.device("meta"):
                 model = Transformer(config, *sizes)
@@ -674,9 +701,11 @@ def test_damaged_or_foreign_cache_files_are_compiled_anew(tmp_path: Path, monkey
 
 def test_reasons_against_compiled_loops() -> None:
     assert reason_against_model(TransformerConfig(**BASE)) is None
+    assert reason_against_model(TransformerConfig(**BASE, alignment="dot")) is None
     assert "rnn" in str(reason_against_model(RnnConfig()))
     for options, word in (
         ({"alignment": "additive"}, "scaled_dot"),
+        ({"alignment": ("dot", "scaled_dot")}, "scaled_dot"),
         ({"distribution": "sparsemax"}, "softmax"),
         ({"pattern": "window"}, "sparse"),
         ({"d_model": 258, "n_heads": 2}, "wider"),

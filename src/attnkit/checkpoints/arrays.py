@@ -12,6 +12,7 @@ from attnkit.checkpoints.checkpoint import MODEL, Checkpoint
 from attnkit.errors import RunError
 from attnkit.io.safe_read import ITEM_BYTES, TensorEntry, parse_json, tensor_entries
 from attnkit.models.config import ModelConfig
+from attnkit.models.layer_config import ties_sides
 
 Layout = Mapping[str, tuple[str, tuple[int, ...]]]  #: expected tensors: name -> (dtype, shape), by safetensors names
 _PREFIX = 8  # bytes at the start of a file that give the length of its header
@@ -23,7 +24,7 @@ def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_
 
     It is called before the model is built, so that a crafted configuration cannot exhaust the memory.
     """
-    if config.tie_embeddings == "all" and vocab_sizes[0] != vocab_sizes[1]:
+    if ties_sides(config.tie_embeddings) and vocab_sizes[0] != vocab_sizes[1]:
         raise misfit(
             checkpoint,
             MODEL,

@@ -18,7 +18,7 @@ from attnkit.kernels.native import PreparedArgument
 from attnkit.kernels.simd import packing
 from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, LOWEST, PackedWeights, aligned, column_lengths, pack, padded
 from attnkit.kernels.simd.targets import HEAD_VECTORS, NumberFormat, Precision, Target, choose_target
-from attnkit.models.config import LayerConfig
+from attnkit.models.layer_config import LayerConfig
 from attnkit.models.position_tables import alibi_bias, relative_bias, rotations
 from attnkit.protocols import EOS_ID
 
@@ -111,8 +111,10 @@ class PackedLayers:
         n_rotated = 2 if self.sizes.positions == "rotary" and not is_cross else 0
         weight, bias = self._to_heads(f"{name}.projection", sizes, n_rotated)
         # The scale of the scores goes into the query.
+        scale = self.sizes.score_scale
+        assert scale is not None
         for part in (weight, bias):
-            part[: self.d_heads] *= np.float32(self.sizes.d_head**-0.5)
+            part[: self.d_heads] *= np.float32(scale)
         self._pack(weight, bias)
         n, d = self.sizes.n_heads, self.sizes.d_head
         back = self._weights[f"{name}.output.weight"]  # (D, H d)
@@ -291,7 +293,8 @@ class PackedLayers:
             biases = [alibi_bias(config.n_heads, distance)] * 2
         elif config.positions == "relative":
             found = self.bias_tables()
-            biases = [relative_bias(table, distance, table is found[0]) for table in found]
+            farthest = config.relative_distance
+            biases = [relative_bias(table, distance, table is found[0], farthest) for table in found]
         tables = self.position_tables(n)
         positions = [keep(self._widen(tables[0]))]
         positions.append(positions[0] if tables[1] is tables[0] else keep(self._widen(tables[1])))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from attnkit.compiled.packed_layers import PackedLayers, Weights
 from attnkit.kernels.simd.targets import Precision, Target
 from attnkit.models.config import TransformerConfig
+from attnkit.models.layer_config import ties_sides
 from attnkit.models.position_tables import fairseq_sinusoids, sinusoids
 from attnkit.protocols import BOS_ID, EOS_ID
 
@@ -48,15 +49,18 @@ class PackedTransformer(PackedLayers):
         if config.target_embedding_norm:
             self.tgt_norm = len(self._norms)
             self._pack_norm("decoder.embedding.norm")
-        self._pack_output(self._get("output.weight"), weights["output.bias"], n_words)
+        width = math.sqrt(config.d_model)
+        output = self._get("output.weight") * np.float32(1 / width if config.scaled_output else 1)
+        self._pack_output(output, weights["output.bias"], n_words)
         tables = [self._get(f"{side}.embedding.words.weight") for side in SIDES]
         self.src_vocab_size, self.vocab_size = map(len, tables)
-        # Embeddings are word vectors times √D (Vaswani et al. 2017, 3.4).
-        self.words[1] = self._pack_words(tables[1], math.sqrt(config.d_model))
+        # Embeddings are word vectors times √D (Vaswani et al. 2017, 3.4), but in T5.
+        factor = width if config.scaled_input else 1.0
+        self.words[1] = self._pack_words(tables[1], factor)
         if config.decoder_start == "eos":  # BOS, which no source has, takes the vector of EOS
             self._owned[-1][BOS_ID] = self._owned[-1][EOS_ID]
-        shared = config.tie_embeddings == "all"
-        self.words[0] = self.words[1] if shared else self._pack_words(tables[0], math.sqrt(config.d_model))
+        shared = ties_sides(config.tie_embeddings)
+        self.words[0] = self.words[1] if shared else self._pack_words(tables[0], factor)
         self._finish([name for name in weights if name.endswith((".positions.table", ".bias.table"))])
 
     def _get(self, name: str) -> NDArray[np.float32]:

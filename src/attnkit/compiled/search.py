@@ -57,8 +57,8 @@ def reason_against_model(config: Any) -> str | None:
         return NO_NUMBA
     if not isinstance(config, TransformerConfig):
         return f"a model of kind {config.kind}"
-    if not config.plain_attention:
-        return "attention other than scaled_dot with softmax"
+    if config.score_scale is None:
+        return "attention other than dot or scaled_dot with softmax"
     if config.pattern != "none":
         return "sparse attention"
     if config.d_head > MAX_HEAD:

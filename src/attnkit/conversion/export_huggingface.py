@@ -13,6 +13,7 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.conversion.export_coded import coded_contents
 from attnkit.conversion.export_contents import ExportContents
 from attnkit.conversion.export_ctranslate2 import ExportResult, check_empty, n_bytes_of, new_folder, open_exportable
+from attnkit.conversion.export_t5 import t5_contents
 from attnkit.conversion.export_translator import marian_contents
 from attnkit.conversion.vocabulary_files import separators
 from attnkit.engine.checkpoint_metadata import read_labels
@@ -24,6 +25,7 @@ from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, translation_layout
 from attnkit.formats.huggingface import tokenizer as tokens
 from attnkit.formats.huggingface.llama import LLAMAS, is_llama, llama_json
+from attnkit.formats.huggingface.t5 import is_t5
 from attnkit.io import atomic
 from attnkit.io.safe_read import parse_json
 from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig
@@ -214,6 +216,8 @@ def _translation(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
     src, tgt = direction.src_tokenizer, direction.tgt_tokenizer
     assert config.kind == "transformer" and task == "translation"
     coded = coded_kind(config)
+    if src.pieces is not None and is_t5(config):
+        return t5_contents(loaded, config, src.pieces)
     if src.pieces is not None and tgt.pieces is not None:
         if coded is not None:
             return coded_contents(loaded, config, coded, src.pieces, tgt.pieces)

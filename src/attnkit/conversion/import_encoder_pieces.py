@@ -41,20 +41,20 @@ def read_encoder_pieces(folder: Path, names: Mapping[str, str], n_rows: int) -> 
     ``names`` are those of the special tokens by role. Raises ``RunError`` if files are missing, or damaged, or do not
     fit ``n_rows`` embeddings.
     """
-    path, listed = folder / SENTENCEPIECE, folder / "tokenizer.json"
-    if not path.exists() and not listed.exists():
+    path, other = folder / SENTENCEPIECE, folder / "tokenizer.json"
+    if not path.exists() and not other.exists():
         help = f"supported files: {SENTENCEPIECE} or tokenizer.json"
         raise RunError(f"no tokenizer in {folder}", help=help)
-    tree = read_tree(listed, MAX_BYTES) if listed.exists() else None
-    where = path if path.exists() else listed
+    tree = read_tree(other, MAX_BYTES) if other.exists() else None
+    where = path if path.exists() else other
     try:
         if path.exists():
             raw = read_file(path, MAX_FILE_BYTES, bytes)
-            vocabulary = _fairseq(raw) if tree is None else _listed(tree)[0]
+            vocabulary = _fairseq(raw) if tree is None else listed(tree)[0]
         else:
             assert tree is not None
-            vocabulary, scores = _listed(tree)
-            raw = _as_sentencepiece(tree, vocabulary, scores)
+            vocabulary, scores = listed(tree)
+            raw = as_sentencepiece(tree, vocabulary, scores)
         added = {} if tree is None else added_tokens(tree)
         found = _vocabulary(raw, vocabulary, added, names, n_rows)
         return replace(found, separators=separators(tree or {}, "xlm-roberta"))
@@ -104,7 +104,7 @@ def _fairseq(raw: bytes) -> dict[str, int]:
     return {**vocabulary, "<mask>": len(pieces) + _OFFSET}
 
 
-def _listed(tree: Tree) -> tuple[dict[str, int], list[float]]:
+def listed(tree: Tree) -> tuple[dict[str, int], list[float]]:
     """Return the ids and the scores of the entries of a ``tokenizer.json``."""
     model = tree.get("model")
     entries = model.get("vocab") if isinstance(model, Mapping) and model.get("type") == "Unigram" else None
@@ -120,7 +120,7 @@ def _listed(tree: Tree) -> tuple[dict[str, int], list[float]]:
     return vocabulary, [float(score) for _, score in rows]
 
 
-def _as_sentencepiece(tree: Tree, vocabulary: Mapping[str, int], scores: list[float]) -> bytes:
+def as_sentencepiece(tree: Tree, vocabulary: Mapping[str, int], scores: list[float]) -> bytes:
     """Return the SentencePiece file of a ``tokenizer.json``."""
     model = tree["model"]
     unknown, charsmap = model.get("unk_id"), _charsmap(tree)

@@ -80,12 +80,14 @@ def import_huggingface(
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     prune_vocab: Sequence[Path] = (),
+    source_prefix: str = "",
 ) -> ImportResult:
     """Import the model of a Hugging Face folder as a new run.
 
     ``src_lang`` and ``tgt_lang`` are the languages of a model with language codes: M2M100, NLLB-200, mBART-50. None:
     the run has no usual language of that side, and each call names it.
     ``prune_vocab`` are files of text: entries of a translation model that they do not use are left out.
+    ``source_prefix`` is text that a T5 or mT5 is given before each source, such as ``translate English to German:``.
 
     Raises ``RunError`` if the model is unsupported or damaged, ``UsageError`` if ``run`` already contains a run.
     """
@@ -94,7 +96,11 @@ def import_huggingface(
     check_is_new(run)
     tree = read_tree(folder / "config.json")
     if tree.get("model_type") in TRANSLATORS:
-        return write_imported_run(folder, run, convert_translator(folder, tree, (src_lang, tgt_lang), prune_vocab))
+        given = (src_lang, tgt_lang), prune_vocab, source_prefix
+        return write_imported_run(folder, run, convert_translator(folder, tree, *given))
+    if source_prefix:
+        what = "this model does not translate"
+        raise UsageError(what, where="--source-prefix", help="leave it out; it is for t5 and mt5")
     if src_lang is not None or tgt_lang is not None:
         what = "this model has no language codes"
         raise UsageError(

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from attnkit.conversion.import_t5_pieces import read_t5_vocabularies
 from attnkit.conversion.import_vocabulary import read_own_vocabulary
+from attnkit.conversion.piece_vocabularies import ForeignVocabulary, make_piece_vocabulary
 from attnkit.conversion.vocabulary_files import read_file, read_settings, read_tree
 from attnkit.errors import RunError, UsageError
+from attnkit.formats.huggingface.t5 import T5_KINDS
 from attnkit.formats.huggingface.translation_config import ForeignTranslator
-from attnkit.text.config import LANGUAGE_CODE, VocabularyConfig
-from attnkit.text.piece_vocabulary import Codes, make_tree
+from attnkit.text.config import LANGUAGE_CODE
 from attnkit.text.sentencepiece_file import MAX_FILE_BYTES, read_sentencepiece
 from attnkit.text.tags import code_of
-from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary_schema import MAX_BYTES
 
 T = TypeVar("T")
@@ -25,26 +25,32 @@ _MBART_50 = (
     "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
     "pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
 )  #: languages of mBART-50 in the order of their ids, which follow those of the pieces
+_NAMED_IN_TEXT = "T5 and mT5 have no language codes: what to do stands before the text"
+_PREFIX = """\
+leave them out, and give the words that the model knows, e.g. --source-prefix "translate English to German:\""""
 _SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  #: first ids of fairseq
 
 
-@dataclass(frozen=True)
-class ForeignVocabulary:
-    """The vocabulary of one side, and the id in transformers of each of our ids."""
-
-    tokenizer: Tokenizer
-    order: list[int]
-
-
 def read_vocabularies(
-    folder: Path, found: ForeignTranslator, languages: tuple[str | None, str | None] = (None, None)
+    folder: Path,
+    found: ForeignTranslator,
+    languages: tuple[str | None, str | None] = (None, None),
+    source_prefix: str = "",
 ) -> tuple[ForeignVocabulary, ForeignVocabulary]:
     """Read the vocabularies of source and target; one object if both share it.
 
-    ``languages`` are codes of the model; None: that side has no usual language. Raises ``UsageError`` if it lacks one
-    or has no codes, ``RunError`` if files are missing, damaged, or do not fit ``config.json``.
+    ``languages`` are codes of the model; None: that side has no usual language. ``source_prefix`` is text before the
+    sources of a T5. Raises ``UsageError`` if it lacks one or has none, ``RunError`` if files are missing, damaged, or
+    do not fit ``config.json``.
     """
     read_settings(folder)  # refuses a tokenizer that is code of the folder
+    if found.kind in T5_KINDS:
+        if languages != (None, None):
+            raise UsageError(_NAMED_IN_TEXT, where="--src-lang, --tgt-lang", help=_PREFIX)
+        return read_t5_vocabularies(folder, found, source_prefix)
+    if source_prefix:
+        what = f"the sources of a {found.kind} have no prefix in words"
+        raise UsageError(what, where="--source-prefix", help="leave it out; it is for t5 and mt5")
     if found.kind != "marian":
         return _read_coded(folder, found, languages)
     if languages != (None, None):
@@ -81,28 +87,6 @@ def _marian(
     codes = sorted((id, name) for id, name in names.items() if name.startswith(">>") and name.endswith("<<"))
     symbols = [name for _, name in codes if len(name) <= 100 and name.split() == [name]][:_MOST_CODES]
     return make_piece_vocabulary(folder / spm, raw, vocabulary, roles, n_rows, symbols, "marked")
-
-
-def make_piece_vocabulary(
-    path: Path,
-    raw: bytes,
-    vocabulary: dict[str, int],
-    roles: dict[str, str | None],
-    n_rows: int,
-    symbols: list[str],
-    codes: Codes,
-    code: str | None = None,
-) -> ForeignVocabulary:
-    """Return a vocabulary; raise ``RunError`` if its parts do not fit."""
-    try:
-        config = VocabularyConfig(
-            kind="sentencepiece", size=max(8, n_rows + 1), symbols=tuple(symbols), multiple_of=1, min_frequency=1
-        )
-        tokenizer = Tokenizer(config, make_tree(raw, vocabulary, roles, n_rows, codes, code))
-    except ValueError as error:
-        raise RunError(f"the tokenizer cannot be imported: {error}", where=str(path)) from error
-    assert tokenizer.pieces is not None
-    return ForeignVocabulary(tokenizer, tokenizer.pieces.order)
 
 
 def _read_coded(

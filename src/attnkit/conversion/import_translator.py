@@ -5,7 +5,7 @@ As for other models, the names and shapes of all tensors are derived from ``conf
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from attnkit.checkpoints.weights import safetensors_header
 from attnkit.config import validate
-from attnkit.conversion.import_pieces import ForeignVocabulary, read_vocabularies
+from attnkit.conversion.import_pieces import read_vocabularies
 from attnkit.conversion.imported_run import ImportedModel
+from attnkit.conversion.piece_vocabularies import ForeignVocabulary
 from attnkit.conversion.prune_vocabulary import prune_vocabularies
 from attnkit.conversion.vocabulary_files import read_tree
 from attnkit.decoding.config import SearchConfig
@@ -27,8 +28,10 @@ from attnkit.formats.huggingface import translation_layout as layout
 from attnkit.formats.huggingface import weights
 from attnkit.formats.huggingface.config import naming_types
 from attnkit.formats.huggingface.layout import Link, their_shapes
+from attnkit.formats.huggingface.t5 import T5_KINDS
 from attnkit.formats.huggingface.translation_config import ForeignTranslator, read_translator
 from attnkit.models.config import TransformerConfig
+from attnkit.models.layer_config import ties_sides
 from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.models.transformer import MASKED, Transformer
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
@@ -50,11 +53,12 @@ def convert_translator(
     tree: Mapping[str, Any],
     languages: tuple[str | None, str | None] = (None, None),
     text: Sequence[Path] = (),
+    source_prefix: str = "",
 ) -> ImportedModel:
     """Convert the translation model of a folder, whose ``config.json`` is ``tree``.
 
     ``languages`` are the codes of source and target, for a model with codes of its own. With files of ``text``, entries
-    that they do not use are left out.
+    that they do not use are left out. ``source_prefix`` is put before all sources of a T5.
 
     Raises ``RunError`` if it is unsupported or damaged, ``DataError`` if text cannot be read.
     """
@@ -62,9 +66,11 @@ def convert_translator(
         found = read_translator(tree, str(folder / "config.json"))
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
+        if found.kind in T5_KINDS:
+            found = replace(found, config=_as_tied(found.config, opened))
         links = layout.LINKS[found.kind](found.config)
         has_bias = _check_tensors(found, links, opened, str(path))
-        whole = read_vocabularies(folder, found, languages)
+        whole = read_vocabularies(folder, found, languages, source_prefix)
         sides = prune_vocabularies(whole, text) if text else whole
         config = _run_config(folder, found, sides)
         source = WeightSource(path, config.model, links, sides, has_bias)
@@ -112,7 +118,8 @@ class WeightSource:
     def _parts(self, link: Link, opened: weights.TensorFile) -> Iterator[Tensor]:
         """Yield one of our tensors in parts: rows of words in the order of our ids."""
         order = self.sides[link.ours != layout.WORDS[0]].order
-        fixed = slice(PAD_ID, EOS_ID if self.config.decoder_start == "zero" else PAD_ID)
+        n_fixed = EOS_ID if self.config.decoder_start == "zero" else PAD_ID
+        fixed = slice(PAD_ID, n_fixed if self.config.output_bias else BOS_ID)
         if link.ours == "output.bias":
             known = link.theirs == (layout.BIAS,) and self.has_bias
             tensor = opened.read(layout.BIAS)[0] if known else torch.zeros(max(order) + 1)  # (1, V) to (V,)
@@ -138,6 +145,25 @@ class WeightSource:
         return (_DRIFTED.format(norm=norm),) if norm else ()
 
 
+def _as_tied(config: TransformerConfig, opened: weights.TensorFile) -> TransformerConfig:
+    """Return the configuration of a T5 with the embeddings that its weights tie.
+
+    Newer versions of transformers write that all are tied, whatever is in the file.
+    """
+    names = ("lm_head.weight", "shared.weight")
+    if names[0] not in opened.entries:
+        return config.model_copy(update={"tie_embeddings": "all"})
+    if config.tie_embeddings == "inputs":
+        return config
+    shapes = {opened.entries[name].shape if name in opened.entries else () for name in names}
+    same = len(shapes) == 1 and all(
+        torch.equal(*(opened.read_rows(name, rows) for name in names))
+        for n_rows in [next(iter(shapes))[0]]
+        for rows in (range(first, min(n_rows, first + _ROWS)) for first in range(0, n_rows, _ROWS))
+    )
+    return config if same else config.model_copy(update={"tie_embeddings": "inputs"})
+
+
 def _check_tensors(found: ForeignTranslator, links: list[Link], opened: weights.TensorFile, where: str) -> bool:
     """Check names and shapes of tensors; return whether there is an output bias.
 
@@ -148,7 +174,7 @@ def _check_tensors(found: ForeignTranslator, links: list[Link], opened: weights.
     expected = their_shapes(links, outline)
     expected[layout.BIAS] = (1, found.vocab_sizes[1])
     entries = opened.entries
-    has_bias = layout.BIAS in entries
+    has_bias = found.config.output_bias and layout.BIAS in entries
     if not has_bias:
         del expected[layout.BIAS]
     for name, shape in expected.items():
@@ -183,7 +209,7 @@ def _run_config(folder: Path, found: ForeignTranslator, sides: tuple[ForeignVoca
         "data": {"src": [str(folder)], "tgt": [str(folder)], "max_length": longest - 1},
         "model": found.config.model_dump(mode="json"),
         "vocabulary": sides[0].tokenizer.config.model_dump(mode="json"),
-        "joint_vocabulary": found.config.tie_embeddings == "all",
+        "joint_vocabulary": ties_sides(found.config.tie_embeddings),
         "decoding": decoding,
         "preset": "base",
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from attnkit.conversion.import_pieces import ForeignVocabulary, make_piece_vocabulary
+from attnkit.conversion.piece_vocabularies import ForeignVocabulary, make_piece_vocabulary
 from attnkit.errors import UsageError
 from attnkit.protocols import PAD_ID
 from attnkit.text.lines import read_lines
@@ -32,6 +32,8 @@ def prune_vocabularies(sides: Sides, files: Sequence[Path]) -> Sides:
     src, tgt = vocabularies
     alike = src.raw == tgt.raw and src.vocabulary == tgt.vocabulary
     uses = [PieceUse(src)] if alike else [PieceUse(src), PieceUse(tgt)]
+    for use in uses:
+        use.add([src.before])  # what is before all sources is text too
     for file in files:
         lines = read_lines(file)
         while batch := list(islice(lines, _BATCH)):
@@ -68,8 +70,6 @@ def _pruned(vocabulary: PieceVocabulary, pieces: set[int], ids: Sequence[int]) -
     numbers = {id: number for number, id in enumerate(ids)}
     names = {name: numbers[id] for name, id in vocabulary.vocabulary.items() if id in numbers}
     raw = with_pieces(vocabulary.raw, pieces)
-    roles, code = vocabulary.roles, vocabulary.code
-    made = make_piece_vocabulary(
-        Path("SentencePiece model"), raw, names, roles, len(ids), list(vocabulary.symbols), vocabulary.codes, code
-    )
+    kept = vocabulary.roles, len(ids), list(vocabulary.symbols), vocabulary.codes, vocabulary.code, vocabulary.before
+    made = make_piece_vocabulary(Path("SentencePiece model"), raw, names, *kept)
     return ForeignVocabulary(made.tokenizer, [ids[id] for id in made.order])

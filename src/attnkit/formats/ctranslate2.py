@@ -76,9 +76,11 @@ def make_spec(
         fill(attention.layer_norm, f"{name}.around_cross.norm", arrays)
         fill(attention.linear[0], f"{name}.cross.projection", arrays)
         # Keys and values of the memory: attnkit projects them with one matrix for all layers.
-        rows = slice(2 * i * config.d_model, 2 * (i + 1) * config.d_model)
+        inner = config.n_heads * config.d_head
+        rows = slice(2 * i * inner, 2 * (i + 1) * inner)
         attention.linear[1].weight = arrays["decoder.memory.weight"][rows]
-        attention.linear[1].bias = arrays["decoder.memory.bias"][rows]
+        if config.bias:
+            attention.linear[1].bias = arrays["decoder.memory.bias"][rows]
         fill(attention.linear[2], f"{name}.cross.output", arrays)
     fill(spec.decoder.projection, "output", arrays)
     spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_eps
@@ -107,7 +109,12 @@ def _empty_spec(config: TransformerConfig) -> Any:
     kinds = specs.common_spec.Activation
     shape: dict[str, Any] = {
         "pre_norm": config.norm == "pre",
-        "activation": {"relu": kinds.RELU, "gelu": kinds.GELU, "silu": kinds.SWISH}[config.activation],
+        "activation": {**{"relu": kinds.RELU, "gelu": kinds.GELU, "gelu_tanh": kinds.GELUTanh, "silu": kinds.SWISH}}[
+            config.activation
+        ],
+        "ffn_glu": config.glu,
+        "rms_norm": config.normalization == "rms",
+        "head_dim": config.head_width,
         "relative_attention_bias": config.positions == "relative",
     }
     if config.positions == "rotary":
@@ -125,6 +132,9 @@ def _empty_spec(config: TransformerConfig) -> Any:
 def _fill_stack(stack: Any, embedding: Any, side: str, config: TransformerConfig, arrays: Arrays) -> None:
     """Fill embeddings, positions and the parts common to encoder and decoder layers."""
     embedding.weight = arrays[f"{side}.embedding.words.weight"]
+    stack.scale_embeddings = config.scaled_input
+    if side == "decoder" and config.scaled_output:
+        stack.scale_outputs = np.float32(config.d_model**-0.5)
     if hasattr(stack, "position_encodings"):  # added to the embeddings, (positions, D)
         learned = None
         if config.positions == "learned":
@@ -136,15 +146,20 @@ def _fill_stack(stack: Any, embedding: Any, side: str, config: TransformerConfig
         fill(stack.layernorm_embedding, f"{side}.embedding.norm", arrays)
     for i, layer in enumerate(stack.layer):
         name = f"{side}.layers.{i}"
+        if config.alignment == "dot" or set(config.alignment) == {"dot"}:
+            for attention in (layer.self_attention, *([layer.attention] if side == "decoder" else [])):
+                attention.queries_scale = np.float32(1)
         fill(layer.self_attention.layer_norm, f"{name}.around_attention.norm", arrays)
         fill(layer.self_attention.linear[0], f"{name}.attention.projection", arrays)
         fill(layer.self_attention.linear[1], f"{name}.attention.output", arrays)
         fill(layer.ffn.layer_norm, f"{name}.around_feed_forward.norm", arrays)
         fill(layer.ffn.linear_0, f"{name}.feed_forward.up", arrays)
+        if config.glu:
+            fill(layer.ffn.linear_0_noact, f"{name}.feed_forward.gate", arrays)
         fill(layer.ffn.linear_1, f"{name}.feed_forward.down", arrays)
         if config.positions == "relative":
             layer.self_attention.relative_attention_bias = arrays[f"{side}.own.bias.table"]
-            layer.self_attention.relative_attention_max_distance = np.dtype("int32").type(128)
+            layer.self_attention.relative_attention_max_distance = np.dtype("int32").type(config.relative_distance)
 
 
 def position_table(

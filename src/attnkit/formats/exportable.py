@@ -6,8 +6,10 @@ from attnkit.errors import RunError
 from attnkit.formats.huggingface.encoder_config import is_distilbert, is_electra
 from attnkit.formats.huggingface.llama import LLAMA_KEYS, is_llama
 from attnkit.formats.huggingface.modernbert import NAMED, is_modernbert
-from attnkit.models.config import ROPE_BASE, ModelConfig, TransformerConfig
+from attnkit.formats.huggingface.t5 import is_t5
+from attnkit.models.config import ModelConfig, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig
+from attnkit.models.layer_config import ROPE_BASE
 
 EXPORTED_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering", "translation")
 """Tasks whose runs can be exported to transformers and CTranslate2."""
@@ -16,6 +18,16 @@ NORM_EPS = 1e-5  #: LayerNorm epsilon of Marian in transformers
 _MODERNBERT = f"a ModernBERT, with local_window and {NAMED}"
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]  #: number types of CTranslate2
 Coded = Literal["m2m_100", "mbart"]  #: model types with a code of the language before each text
+_OF_MARIAN: dict[str, object] = {
+    "glu": False,
+    "bias": True,
+    "normalization": "layer",
+    "head_width": None,
+    "scaled_input": True,
+    "scaled_output": False,
+    "output_bias": True,
+}
+"""What a Marian has, by key."""
 _FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
 _OTHER_ATTENTION = "attention other than scaled_dot with softmax"
 
@@ -32,9 +44,9 @@ def check_huggingface(config: Any) -> None:
     task, model, tasks = config.task, config.model, f"tasks {', '.join(EXPORTED_TASKS)}"
     _refuse("transformers", (task not in EXPORTED_TASKS, "task", f"runs of task '{task}'", tasks))
     if task == "translation":
-        if coded_kind(model) is None:
+        if coded_kind(model) is None and not is_t5(model):
             return check_marian(model)
-        kind, taken = config.vocabulary.kind, "vocabularies of imported M2M100, NLLB-200 and mBART-50"
+        kind, taken = config.vocabulary.kind, "vocabularies of imported M2M100, NLLB-200, mBART-50, T5 and mT5"
         checked = kind != "sentencepiece", "vocabulary.kind", f"this model with a vocabulary of kind '{kind}'", taken
         return _refuse("transformers", checked)
     backwards = getattr(config, "direction", "") == "right-to-left"
@@ -125,7 +137,8 @@ def check_marian(config: ModelConfig, system: str = "transformers", norm_eps: tu
     positions, attention = config.positions, _OTHER_ATTENTION
     normed = (config.embedding_norm, "embedding_norm"), (config.target_embedding_norm, "target_embedding_norm")
     many = coded_kind(config) is not None
-    other = (many, "model.positions", "M2M100, NLLB-200 and mBART-50", "translators in Marian's layout")
+    many, named = many or is_t5(config), "T5 and mT5" if is_t5(config) else "M2M100, NLLB-200 and mBART-50"
+    other = (many, "model.positions", named, "translators in Marian's layout")
     _refuse("this export" if system == "transformers" else system, other)
     _refuse(
         system,
@@ -135,6 +148,21 @@ def check_marian(config: ModelConfig, system: str = "transformers", norm_eps: tu
         (config.pattern != "none", "model.pattern", "Marian with sparse attention patterns", "pattern none"),
         *((on, f"model.{key}", "Marian with normalized embeddings", f"{key} false") for on, key in normed),
         (config.norm_eps not in norm_eps, "model.norm_eps", f"Marian with norm_eps {config.norm_eps}", "norm_eps 1e-5"),
+        *(
+            (
+                getattr(config, key) != usual,
+                f"model.{key}",
+                f"Marian with {key} {getattr(config, key)}",
+                f"{key} {usual}",
+            )
+            for key, usual in _OF_MARIAN.items()
+        ),
+        (
+            config.tie_embeddings == "inputs",
+            "model.tie_embeddings",
+            "Marian with an output layer of its own",
+            "tie_embeddings all, target or none",
+        ),
     )
 
 
@@ -177,10 +205,10 @@ def check_ctranslate2_translator(config: ModelConfig) -> TransformerConfig:
     if not isinstance(config, TransformerConfig):
         what = f"CTranslate2 does not support models of kind '{config.kind}'"
         raise RunError(what, where="model.kind", help="supported: --model transformer")
-    plain, positions, listed = config.plain_attention, config.positions, ", ".join(CTRANSLATE2_POSITIONS)
+    plain, positions, listed = config.score_scale is not None, config.positions, ", ".join(CTRANSLATE2_POSITIONS)
     _refuse(
         "CTranslate2",
-        (not plain, _FUNCTIONS, _OTHER_ATTENTION, f"{_PLAIN}, in every head"),
+        (not plain, _FUNCTIONS, _OTHER_ATTENTION, f"{_PLAIN} (or dot), in every head"),
         (config.pattern != "none", "model.pattern", "sparse attention patterns", "pattern none"),
         (positions not in CTRANSLATE2_POSITIONS, "model.positions", f"encoders with {positions} positions", listed),
     )

@@ -100,12 +100,14 @@ def import_run(
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     prune_vocab: Sequence[str | Path] = (),
+    source_prefix: str = "",
 ) -> ImportResult:
     """Import a Hugging Face folder as a run, or an adapter of PEFT for ``base``.
 
     ``src_lang`` and ``tgt_lang`` are the languages of an M2M100, NLLB-200 or mBART-50, e.g. ``eng_Latn``, between which
     the run translates unless a call names others; without, each call names both.
-    ``prune_vocab`` are files of text: entries of a translator that they do not use are left out.
+    ``prune_vocab`` are files of text: entries of a translator that they do not use are left out. ``source_prefix`` is
+    the text that a T5 or mT5 gets before each source, e.g. ``translate English to German:``.
 
     Raises:
         RunError: the model is unsupported or damaged.
@@ -119,7 +121,8 @@ def import_run(
     from attnkit.conversion.import_huggingface import import_huggingface
 
     text = [Path(file) for file in prune_vocab]
-    return import_huggingface(Path(folder), Path(run), src_lang=src_lang, tgt_lang=tgt_lang, prune_vocab=text)
+    given = {"src_lang": src_lang, "tgt_lang": tgt_lang}
+    return import_huggingface(Path(folder), Path(run), **given, prune_vocab=text, source_prefix=source_prefix)
 
 
 @checked

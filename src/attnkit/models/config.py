@@ -1,8 +1,8 @@
-"""Translation model configurations and shared checks; does not import torch."""
+"""Translation model configurations; does not import torch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -12,161 +12,34 @@ from attnkit.models.attention.config import (
     AttentionOptions,
     DistributionName,
     Distributions,
-    incompatibility,
     n_parameters,
-    per_head,
     saved_activations,
 )
 from attnkit.models.attention.patterns import PatternName
-from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
+from attnkit.models.layer_config import (
+    ROPE_BASE,
+    TYPICAL_LENGTH,
+    LayerConfig,
+    Scaled,
+    Sizes,
+    Tied,
+    TransformerTied,
+    VectorsName,
+    check_attention_pair,
+    check_target_embeddings,
+    n_embeddings,
+)
+from attnkit.models.limits import MOST_HEAD_WIDTH, MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 
-if TYPE_CHECKING:
-    from attnkit.models.position_tables import RopeScaling
-
-Tied = Literal["none", "target", "all"]
 DecoderStart = Literal["bos", "zero", "eos"]
-ROPE_BASE = 10000.0  #: base of rotary positions (Su et al. 2021)
-TYPICAL_LENGTH = 32
-"""Sentence length assumed in memory estimates, in tokens; attention memory per token is proportional to it."""
-Sizes = dict[str, dict[str, Any]]  #: preset -> fields that differ from the defaults
-VectorsName = Annotated[str, Field(min_length=1, max_length=4096)]
-"""Run folder or file of word vectors; the model configuration stores only the name."""
-Scaled = Annotated[
-    bool, Field(description="Whether to rescale pretrained vectors to the standard deviation of random embeddings.")
-]
-
-
-def n_embeddings(tied: Tied, src_vocab_size: int, tgt_vocab_size: int) -> int:
-    """Return the number of rows in all embedding matrices and the output layer."""
-    return tgt_vocab_size * (2 if tied == "none" else 1) + (0 if tied == "all" else src_vocab_size)
-
-
-def check_attention_pair(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> None:
-    """Raise ValueError with the reason if two functions cannot be combined."""
-    reason = incompatibility(alignment, distribution, options)
-    if reason is not None:
-        raise ValueError(f"alignment {alignment} cannot be combined with distribution {distribution}: {reason}")
-
-
-def check_target_embeddings(tied: Tied, target_embeddings: str | None) -> None:
-    """Raise ValueError if target vectors are given but both sides share one matrix."""
-    if tied == "all" and target_embeddings is not None:
-        raise ValueError("target_embeddings need tie_embeddings target or none: with all, both sides share one matrix")
-
-
-class LayerConfig:
-    """Checks and derived sizes of Transformer layers; each model declares the fields."""
-
-    if TYPE_CHECKING:  # pydantic would make these the first fields of every model
-        d_model: int
-        n_heads: int
-        d_ff: int
-        norm: Literal["post", "pre"]
-        norm_eps: float
-        positions: str
-        max_length: int
-        alignment: Alignments
-        distribution: Distributions
-        attention_options: AttentionOptions
-        activation: str
-        dropout: float
-        attention_dropout: float
-        activation_dropout: float
-
-        @property
-        def glu(self) -> bool: ...  # these are not fields of every model
-        @property
-        def bias(self) -> bool: ...
-        @property
-        def norm_bias(self) -> bool: ...
-        @property
-        def rope_base(self) -> float: ...
-        @property
-        def normalization(self) -> Literal["layer", "rms"]: ...
-        @property
-        def rope_scaling(self) -> RopeScaling | None: ...
-        @property
-        def n_key_value_heads(self) -> int | None: ...
-        @property
-        def head_width(self) -> int | None: ...
-
-    def check_layers(self) -> None:
-        """Raise ValueError if widths, positions and attention functions do not fit."""
-        # Heads split the width evenly; rotations and sinusoids use pairs of dimensions.
-        if self.head_width is None and self.d_model % self.n_heads:
-            raise ValueError(f"d_model ({self.d_model}) must be a multiple of n_heads ({self.n_heads})")
-        if self.positions == "rotary" and self.d_head % 2:
-            raise ValueError(f"rotary positions need an even head width, not {self.d_head}")
-        if self.positions in ("sinusoidal", "fairseq") and self.d_model % 2:
-            raise ValueError(f"{self.positions} positions need an even d_model, not {self.d_model}")
-        for name, names in (("alignment", self.alignment), ("distribution", self.distribution)):
-            if not isinstance(names, str) and len(names) != self.n_heads:
-                what = f"{name} names {len(names)} functions, but n_heads is {self.n_heads}"
-                raise ValueError(f"{what}: give one name for all heads or one per head")
-        for align, distribute in self.heads:
-            check_attention_pair(align, distribute, self.attention_options)
-        if self.positions in ("alibi", "relative") and "normalize" in per_head(self.distribution, self.n_heads):
-            what = f"non-negative scores only, but positions {self.positions} add negative numbers"
-            raise ValueError(f"distribution normalize takes {what}")
-
-    @property
-    def d_head(self) -> int:
-        """Return the width of a head."""
-        return self.head_width or self.d_model // self.n_heads
-
-    @property
-    def n_kept_heads(self) -> int:
-        """Return the number of heads of keys and values."""
-        return self.n_key_value_heads or self.n_heads
-
-    @property
-    def heads(self) -> list[tuple[AlignmentName, DistributionName]]:
-        """Return the alignment and distribution names of each head."""
-        names = per_head(self.alignment, self.n_heads), per_head(self.distribution, self.n_heads)
-        return list(zip(*names, strict=True))
-
-    @property
-    def plain_attention(self) -> bool:
-        """Return whether every head uses scaled dot x softmax."""
-        return set(self.heads) == {("scaled_dot", "softmax")}
-
-    @property
-    def has_attention(self) -> bool:
-        """Return whether the model has attention weights to show."""
-        return True
-
-    @property
-    def max_positions(self) -> int | None:
-        """Return the maximum tokens per row or side, with its end symbol; None: no limit."""
-        limits = [self.max_length] if self.positions == "learned" else []
-        if "location" in per_head(self.alignment, self.n_heads):
-            limits.append(self.attention_options.max_source)
-        return min(limits, default=None)
-
-    @property
-    def attention_floats_per_token(self) -> float:
-        """Estimate the floats saved for backward per token by one attention's scores."""
-        return TYPICAL_LENGTH * sum(
-            saved_activations(align, distribute, self.d_head, self.attention_options)
-            for align, distribute in self.heads
-        )
-
-    @property
-    def n_alignment_parameters(self) -> int:
-        """Return the number of alignment parameters of one attention sublayer."""
-        return sum(n_parameters(align, self.d_head, self.d_head, self.attention_options) for align, _ in self.heads)
 
 
 class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict=True):
     """Configuration of an encoder-decoder Transformer (Vaswani et al. 2017)."""
 
-    glu: ClassVar[bool] = False
-    bias: ClassVar[bool] = True
     norm_bias: ClassVar[bool] = True
     rope_base: ClassVar[float] = ROPE_BASE
-    normalization: ClassVar[Literal["layer", "rms"]] = "layer"
     n_key_value_heads: ClassVar[int | None] = None
-    head_width: ClassVar[int | None] = None
     rope_scaling: ClassVar[None] = None
     kind: Literal["transformer"] = "transformer"
     """Kind of model."""
@@ -174,6 +47,9 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     """Width of embeddings and layers; a multiple of n_heads."""
     n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH)
     """Number of attention heads per layer."""
+    head_width: int | None = Field(default=None, gt=0, le=MOST_HEAD_WIDTH)
+    """Width of a head. The default is d_model / n_heads; with another one, d_model need not be a multiple of
+    n_heads."""
     # Depth: deep encoders pay off, while deep decoders slow down every decoding step.
     encoder_layers: int = Field(default=3, gt=0, le=MOST_LAYERS)
     """Number of encoder layers."""
@@ -186,6 +62,8 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     """LayerNorm after each residual sum, as in the paper (post), or before each sublayer and at the end (pre)."""
     norm_eps: float = Field(default=1e-5, gt=0, lt=1)
     """Epsilon of LayerNorm, added to the variance."""
+    normalization: Literal["layer", "rms"] = "layer"
+    """LayerNorm, or RMSNorm (rms: Zhang and Sennrich 2019), which subtracts no mean and has no bias, as in T5."""
     embedding_norm: bool = False
     """Apply LayerNorm to the source embeddings as well, as in post-norm BERT."""
     target_embedding_norm: bool = False
@@ -193,11 +71,18 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     # Only learned positions limit the sentence length.
     positions: Literal["sinusoidal", "fairseq", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
     """Position encoding; learned positions end at max_length, the others allow any length. Fairseq is the form of
-    sinusoids that M2M100 and NLLB-200 have."""
+    sinusoids that M2M100 and NLLB-200 have; relative is the trained bias per distance of T5, shared by all layers of
+    encoder or decoder."""
+    relative_buckets: int = Field(default=32, ge=4, le=4096)
+    """Distances that relative positions tell apart: half of these buckets hold one distance each, the others grow
+    logarithmically (Raffel et al. 2020, section 2.1)."""
+    relative_distance: int = Field(default=128, gt=1, le=MOST_POSITIONS)
+    """Distance from which on relative positions are all in the last bucket, in tokens; above half of
+    relative_buckets."""
     position_offset: int = Field(default=0, ge=0, le=MOST_POSITIONS)
     """Rows of the learned position table before the first token's, which no token uses: 2 in mBART."""
     alignment: Alignments = "scaled_dot"
-    """Alignment function: one for all heads, or a list with one per head."""
+    """Alignment function: one for all heads, or a list with one per head. T5 has dot."""
     distribution: Distributions = "softmax"
     """Distribution function, which turns scores into weights: one for all heads, or a list with one per head."""
     attention_options: AttentionOptions = AttentionOptions()
@@ -209,18 +94,32 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     """Size of the pattern in tokens: window per side, stride or block length."""
     pattern_globals: int = Field(default=1, gt=0, le=MOST_POSITIONS)
     """Number of leading tokens that see all tokens and are seen by all, in pattern global."""
-    activation: Literal["relu", "gelu", "silu"] = "relu"
-    """Activation function of the feed-forward sublayer."""
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
+    """Activation function of the feed-forward sublayer; gelu_tanh is the approximation of GELU in T5 v1.1 and mT5."""
+    glu: bool = False
+    """Multiply the activation by a second linear map of the input (Shazeer 2020): GEGLU, SwiGLU, ReGLU."""
+    bias: bool = True
+    """Whether the linear maps of the layers have biases."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout rate of the embeddings and of the output of every sublayer."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout rate of the attention weights."""
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout rate after the feed-forward activation."""
+    stack_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout rate of the outputs of encoder and decoder, after their last norms, as in T5."""
     word_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Rate at which tokens of both sides, tags among them, lose their embedding in training; their positions stay."""
-    tie_embeddings: Tied = "all"
-    """Weight tying: target embeddings and output (target), or also source embeddings (all, with a joint vocabulary)."""
+    tie_embeddings: TransformerTied = "all"
+    """Weight tying: target embeddings and output (target), source and target embeddings (inputs, as in T5 v1.1), or
+    all three (all). The last two need a joint vocabulary."""
+    scaled_input: bool = True
+    """Whether embeddings are multiplied by √d_model (Vaswani et al. 2017, section 3.4). In T5 they are not: random ones
+    have a standard deviation of 1, instead of 1 / √d_model."""
+    scaled_output: bool = False
+    """Whether the decoder's output is divided by √d_model before the output layer, as in T5 with tied embeddings."""
+    output_bias: bool = True
+    """Whether the output layer has a bias. Without, padding has no logit."""
     decoder_start: DecoderStart = "bos"
     """First input of the decoder: BOS, a zero vector as in Marian (zero), or EOS as in M2M100 (eos). With zero, BOS and
     padding have no logits, and their embeddings stay zero."""
@@ -236,6 +135,9 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     @model_validator(mode="after")
     def _check(self) -> TransformerConfig:
         self.check_layers()
+        if self.relative_distance <= self.relative_buckets // 2:
+            what = f"relative_distance ({self.relative_distance}) must be above half of relative_buckets"
+            raise ValueError(f"{what} ({self.relative_buckets})")
         check_target_embeddings(self.tie_embeddings, self.target_embeddings)
         # Tiled attention does not materialize weights, so it cannot drop them.
         if self.pattern != "none" and (self.attention_dropout or not self.plain_attention):
@@ -249,14 +151,15 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
         # About 16 vectors of width d_model and 3 of width d_ff per layer; a token passes through one of the two stacks.
         layers = (self.encoder_layers + self.decoder_layers) / 2
         n_attentions = layers + self.decoder_layers / 2
-        return layers * (16 * self.d_model + 3 * self.d_ff) + n_attentions * self.attention_floats_per_token
+        vectors = 12 * self.d_model + 4 * self.n_heads * self.d_head + (4 if self.glu else 3) * self.d_ff
+        return layers * vectors + n_attentions * self.attention_floats_per_token
 
     def min_parameters(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
         """Return the number of parameters in matrices, without biases and norms."""
         # A decoder layer has two attentions: self-attention and cross-attention.
         n_attentions = self.encoder_layers + 2 * self.decoder_layers
-        attentions = 4 * self.d_model * n_attentions
-        inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)  # up and down
+        attentions = 4 * self.n_heads * self.d_head * n_attentions
+        inner = (3 if self.glu else 2) * self.d_ff * (self.encoder_layers + self.decoder_layers)  # up and down
         table = self.max_length + self.position_offset if self.positions == "learned" else 0
         positions = 2 * table  # one per side
         words = n_embeddings(self.tie_embeddings, src_vocab_size, tgt_vocab_size)

@@ -120,10 +120,21 @@ class BeamState:
 
 
 class DecodingState(BeamState):
-    """Decoding state for scaled dot x softmax."""
+    """Decoding state for dot x softmax, scaled or not."""
 
-    def __init__(self, memory: Tensor, memory_mask: Tensor | None, n_beams: int, max_length: int, record: bool) -> None:
-        """Cache keys and values of the memory (2 L, B, H, S, d), with its mask (B, S)."""
+    def __init__(
+        self,
+        memory: Tensor,
+        memory_mask: Tensor | None,
+        n_beams: int,
+        max_length: int,
+        record: bool,
+        scale: float | None = None,
+    ) -> None:
+        """Cache keys and values of the memory (2 L, B, H, S, d), with its mask (B, S).
+
+        ``scale`` is the factor of q·k, by default 1 / √d.
+        """
         # Adding the float32 mask promotes half-precision scores: the softmax is then faster and more accurate.
         self.exact = memory.dtype if memory.dtype == torch.float64 else torch.float32
         added = None
@@ -138,7 +149,7 @@ class DecodingState(BeamState):
         # Copied once here, or each step would copy it again: ``to`` alone keeps the strides of the projection.
         memory = memory.to(kept).contiguous()
         # Keys, at even indices, are scaled once here, which saves scaling the queries of cross-attention.
-        self.scale = memory.shape[-1] ** -0.5
+        self.scale = memory.shape[-1] ** -0.5 if scale is None else scale
         memory[0::2].mul_(self.scale)
         self.memory, self.slots = [memory], [memory[..., :0, :]]  # (2 L, B, H, S or C, d)
         self.mask = self.ancestry
@@ -160,7 +171,7 @@ class DecodingState(BeamState):
         """Cache this step's keys and values; return the context (B, H, K, d) of the past.
 
         Queries are (B, H, K, d); keys and values (B, H, K, d), or (B, Hk, K, d) with a head per group of queries.
-        ``heads`` is unused: they all use scaled dot x softmax.
+        ``heads`` is unused: they all use dot x softmax.
         """
         # Views: writing to them fills the cache.
         slot_keys, slot_values = self.slots[0][2 * layer], self.slots[0][2 * layer + 1]

@@ -7,13 +7,12 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.models.attention.config import Alignments, AttentionOptions, Distributions
-from attnkit.models.config import ROPE_BASE, LayerConfig, Scaled, Sizes, VectorsName
-from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
+from attnkit.models.layer_config import ROPE_BASE, LayerConfig, Scaled, Sizes, VectorsName
+from attnkit.models.limits import MOST_HEAD_WIDTH, MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 from attnkit.models.position_tables import RopeScaling
 
 PositionName = Literal["learned", "sinusoidal", "rotary", "alibi"]
 _LONGEST_TEXT = 512
-_MOST_HEAD_WIDTH = 4096  # far above any practical head, as MOST_WIDTH
 UnitName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 
@@ -236,7 +235,7 @@ class GptConfig(LanguageConfig, frozen=True):
     n_key_value_heads: int | None = Field(default=None, gt=0, le=MOST_WIDTH)
     """Heads of keys and values, each shared by a group of query heads (Ainslie et al. 2023); n_heads is a multiple of
     it. The key-value cache shrinks with them. The default is n_heads."""
-    head_width: int | None = Field(default=None, gt=0, le=_MOST_HEAD_WIDTH)
+    head_width: int | None = Field(default=None, gt=0, le=MOST_HEAD_WIDTH)
     """Width of a head. The default is d_model / n_heads; with another one, d_model need not be a multiple of
     n_heads."""
     rope_scaling: RopeScaling | None = None

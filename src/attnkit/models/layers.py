@@ -31,8 +31,8 @@ from attnkit.models.attention.attend import (
 from attnkit.models.attention.multihead import HeadGroups, Mix, MultiHeadAttention, attend_within, spread_groups, take
 from attnkit.models.attention.patterns import Pattern
 from attnkit.models.attention.sparse import sparse_attention
-from attnkit.models.config import LayerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
+from attnkit.models.layer_config import LayerConfig
 from attnkit.models.linear import Dropout, Linear, init_xavier
 from attnkit.models.positions import AlibiBias, RelativeBias, Rotation, rotation_table
 
@@ -120,7 +120,8 @@ class SelfAttentionContext(nn.Module):
         if config.positions == "alibi":
             self.bias = AlibiBias(config.n_heads)
         elif config.positions == "relative":
-            self.bias = RelativeBias(config.n_heads, both_ways=not causal)
+            sizes = config.relative_buckets, config.relative_distance
+            self.bias = RelativeBias(config.n_heads, not causal, *sizes)
 
     def forward(
         self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None = None, kept: KeysAndValues | None = None

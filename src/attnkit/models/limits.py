@@ -6,6 +6,7 @@ from typing import Any
 
 MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
 """Upper bounds far above any practical model; larger ones take long to build even on the meta device."""
+MOST_HEAD_WIDTH = 4096  #: likewise of one head
 
 
 def check_length(model: Any, needs: dict[str, int], advice: str = "raise the limit or lower the length") -> None:

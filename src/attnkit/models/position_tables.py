@@ -104,7 +104,9 @@ def alibi_bias(n_heads: int, distance: NDArray[np.int64]) -> NDArray[np.float32]
     return -slopes[:, None] * np.abs(distance).astype(np.float32)
 
 
-def relative_bias(table: NDArray[np.float32], distance: NDArray[np.int64], both_ways: bool) -> NDArray[np.float32]:
+def relative_bias(
+    table: NDArray[np.float32], distance: NDArray[np.int64], both_ways: bool, max_distance: int = MAX_DISTANCE
+) -> NDArray[np.float32]:
     """Return the bias (H, n) of n distances (key minus query), as in T5.
 
     Half of the buckets hold one distance each, the others grow logarithmically. ``both_ways``: half of the buckets are
@@ -112,15 +114,15 @@ def relative_bias(table: NDArray[np.float32], distance: NDArray[np.int64], both_
     """
     n = len(table)
     if both_ways:
-        buckets = (distance > 0) * (n // 2) + _buckets(np.abs(distance), n // 2)
+        buckets = (distance > 0) * (n // 2) + _buckets(np.abs(distance), n // 2, max_distance)
     else:
-        buckets = _buckets(np.maximum(-distance, 0), n)
+        buckets = _buckets(np.maximum(-distance, 0), n, max_distance)
     return np.ascontiguousarray(table[buckets].T)  # (n, H) to (H, n)
 
 
-def _buckets(distance: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+def _buckets(distance: NDArray[np.int64], n: int, max_distance: int) -> NDArray[np.int64]:
     exact = n // 2
-    growth = (n - exact) / math.log(MAX_DISTANCE / exact)
+    growth = (n - exact) / math.log(max_distance / exact)
     steps = np.log(np.maximum(distance, 1).astype(np.float32) / exact) * np.float32(growth)
     # A whole number must not be rounded to just below itself.
     far = exact + (steps + np.float32(1e-5)).astype(np.int64)

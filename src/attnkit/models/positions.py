@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.config import ROPE_BASE
+from attnkit.models.layer_config import ROPE_BASE
 from attnkit.models.position_tables import MAX_DISTANCE, N_BUCKETS, RopeScaling, alibi_slopes, angles, fairseq_sinusoids
 
 

@@ -14,7 +14,7 @@ from attnkit.models.attention.config import (
     n_parameters,
     saved_activations,
 )
-from attnkit.models.config import Scaled, Sizes, VectorsName, check_attention_pair
+from attnkit.models.layer_config import Scaled, Sizes, VectorsName, check_attention_pair
 from attnkit.models.limits import MOST_LAYERS, MOST_WIDTH
 
 

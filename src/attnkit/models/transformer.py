@@ -16,7 +16,8 @@ from attnkit.models.attention.multihead import HeadGroups, attend_within, initia
 from attnkit.models.attention.patterns import make_pattern
 from attnkit.models.config import DecoderStart, TransformerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
-from attnkit.models.layers import DecoderLayer, EncoderLayer, PackedLayout, SelfAttentionContext, top_norm
+from attnkit.models.layer_config import ties_sides
+from attnkit.models.layers import DecoderLayer, EncoderLayer, PackedLayout, SelfAttentionContext, build_norm, top_norm
 from attnkit.models.linear import Dropout, Linear, WordDropout, init_xavier, without_dropout
 from attnkit.models.positions import PositionEmbedding
 from attnkit.models.translation import TranslationModel
@@ -28,7 +29,7 @@ MASKED = -1e9  #: output bias of words without a logit, whose probability is the
 
 
 class Embedding(nn.Module):
-    """Word vectors times √D plus positions, with optional LayerNorm and dropout."""
+    """Word vectors, usually times √D, plus positions, with optional norm and dropout."""
 
     def __init__(
         self, config: TransformerConfig, vocab_size: int, normed: bool = False, start: DecoderStart = "bos"
@@ -36,16 +37,16 @@ class Embedding(nn.Module):
         """Build the embeddings of a side; ``start`` tells what BOS becomes in a decoder."""
         super().__init__()
         self.words = nn.Embedding(vocab_size, config.d_model)
-        nn.init.normal_(self.words.weight, std=config.d_model**-0.5)
+        nn.init.normal_(self.words.weight, std=config.d_model**-0.5 if config.scaled_input else 1.0)
         self.start = start
         if start == "zero":
             with torch.no_grad():
                 self.words.weight[:EOS_ID] = 0  # padding and BOS
-        # With weights of standard deviation 1/√D, embeddings have unit variance.
-        self.scale = math.sqrt(config.d_model)
+        # Either way, embeddings have unit variance: weights of standard deviation 1/√D, or of 1 (T5).
+        self.scale = math.sqrt(config.d_model) if config.scaled_input else 1.0
         self.word_dropout = WordDropout(config.word_dropout)
         self.positions = PositionEmbedding(config.positions, config.max_length, config.d_model, config.position_offset)
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if normed else nn.Identity()
+        self.norm = build_norm(config) if normed else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -58,7 +59,9 @@ class Embedding(nn.Module):
             ids = torch.where(ids == BOS_ID, EOS_ID, ids)
         # A row of padding gets no gradient, so that the vector of BOS stays zero.
         fixed = BOS_ID if self.start == "zero" else None
-        x = F.embedding(ids, self.words.weight, fixed) * self.scale  # (B, T, D), times √D: Vaswani et al. 2017, 3.4
+        x = F.embedding(ids, self.words.weight, fixed)  # (B, T, D)
+        if self.scale != 1.0:
+            x = x * self.scale  # times √D: Vaswani et al. 2017, 3.4
         return self.positions(self.word_dropout(x), start, stop)
 
 
@@ -79,6 +82,7 @@ class Encoder(nn.Module):
         self.own = build_context(config, causal=False)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.norm = top_norm(config)
+        self.dropout = Dropout(config.stack_dropout)
 
     def forward(self, src: Tensor, src_mask: Tensor | None, seen: Seen | None = None) -> Tensor:
         """Return the memory (B, S, D) of src (B, S)."""
@@ -87,7 +91,7 @@ class Encoder(nn.Module):
         own = self.own(x, PackedLayout(len(src), n_unmixed, mask), seen)  # one mix for all layers
         for layer in self.layers:
             x = layer(x, own)
-        memory: Tensor = self.norm(x)
+        memory: Tensor = self.dropout(self.norm(x))
         return memory
 
 
@@ -96,14 +100,18 @@ class Decoder(nn.Module):
 
     def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
         super().__init__()
-        self.n_heads, self.dropout = config.n_heads, config.attention_dropout
+        self.n_heads, self.attention_dropout = config.n_heads, config.attention_dropout
         self.embedding = Embedding(config, vocab_size, config.target_embedding_norm, config.decoder_start)
         self.own = build_context(config, causal=True)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = top_norm(config)
-        # Keys and values of all layers in one product: rows 2l·D.. are layer l's keys, (2l+1)·D.. its values.
-        self.memory = Linear(config.d_model, 2 * config.decoder_layers * config.d_model)
-        initialise_parts(self.memory)
+        self.dropout = Dropout(config.stack_dropout)
+        self.divisor = math.sqrt(config.d_model) if config.scaled_output else 1.0
+        # Keys and values of all layers in one product: rows 2l·A.. are layer l's keys, (2l+1)·A.. its values, with A
+        # the width of all heads, usually D.
+        inner, n_parts = config.n_heads * config.d_head, 2 * config.decoder_layers
+        self.memory = Linear(config.d_model, n_parts * inner, bias=config.bias)
+        initialise_parts(self.memory, [inner] * n_parts)
 
     def project(self, memory: Tensor) -> Tensor:
         """Return keys and values of the memory for all layers, (2 L, B, H, S, d), a view."""
@@ -120,12 +128,16 @@ class Decoder(nn.Module):
         x: Tensor = self.embedding(tgt_in)  # (B, T, D)
         own = self.own(x, PackedLayout.unpacked(len(x)), own_seen)
         scope = AttentionScope(None if src_mask is None else src_mask[:, None, None, :])  # (B, 1, 1, S)
-        mix = attend_within(scope, self.dropout if self.training else 0.0, cross_seen)
+        mix = attend_within(scope, self.attention_dropout if self.training else 0.0, cross_seen)
         parts = self.project(memory).unbind(0)  # 2 L tensors (B, H, S, d)
         for i, layer in enumerate(self.layers):
             x = layer(x, own, partial(mix, keys=parts[2 * i], values=parts[2 * i + 1]))
-        features: Tensor = self.norm(x)
-        return features
+        return self._features(x)
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Return what the output layer maps, (B, T, D), of the last layer's output."""
+        features: Tensor = self.dropout(self.norm(x))
+        return features if self.divisor == 1.0 else features * (1 / self.divisor)
 
     def step(self, prev: Tensor, state: TransformerState) -> Tensor:
         """Return features (B, K, D) after the tokens prev (B, K)."""
@@ -133,8 +145,7 @@ class Decoder(nn.Module):
         for i, (layer, own) in enumerate(zip(self.layers, self.own.step(x, state), strict=True)):
             x = layer(x, own, partial(state.cross_attend, i))
         state.end_step()
-        features: Tensor = self.norm(x)
-        return features
+        return self._features(x)
 
 
 class Transformer(TranslationModel):
@@ -142,20 +153,25 @@ class Transformer(TranslationModel):
 
     def __init__(self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__()
-        if config.tie_embeddings == "all" and src_vocab_size != tgt_vocab_size:
+        if ties_sides(config.tie_embeddings) and src_vocab_size != tgt_vocab_size:
             raise ValueError(
-                "tie_embeddings=all requires a joint vocabulary, "
+                f"tie_embeddings={config.tie_embeddings} requires a joint vocabulary, "
                 f"not two with {src_vocab_size} and {tgt_vocab_size} entries"
             )
-        self.fused = config.plain_attention
+        self.score_scale = config.score_scale
         self.encoder = Encoder(config, src_vocab_size)
         self.decoder = Decoder(config, tgt_vocab_size)
         self.output = Linear(config.d_model, tgt_vocab_size)
         init_xavier(self.output)
-        if config.tie_embeddings != "none":
+        if config.tie_embeddings in ("target", "all"):
             self.output.weight = self.decoder.embedding.words.weight
-        if config.tie_embeddings == "all":
+        if ties_sides(config.tie_embeddings):
             self.encoder.embedding.words.weight = self.decoder.embedding.words.weight
+        if not config.output_bias:  # a constant, so that all models have one: padding has no logit
+            self.first_target = BOS_ID
+            self.output.bias.requires_grad_(False)
+            with torch.no_grad():
+                self.output.bias[:BOS_ID] = MASKED
         if config.decoder_start == "zero":
             self.first_target = EOS_ID
             with torch.no_grad():
@@ -187,9 +203,9 @@ class Transformer(TranslationModel):
         if src_mask is not None and bool(src_mask.all()):
             src_mask = None
         memory = self.decoder.project(self.encoder(src, src_mask))  # (2 L, B, H, S, d), per sentence, not per beam
-        if self.fused:
-            # Scaled dot x softmax has its own cache, which needs fewer operations.
-            return DecodingState(memory, src_mask, n_beams, max_length, record)
+        if self.score_scale is not None:
+            # Dot, scaled or not, x softmax has its own cache, which needs fewer operations.
+            return DecodingState(memory, src_mask, n_beams, max_length, record, self.score_scale)
         # Any other pair of functions computes its weights from the definition.
         heads: list[HeadGroups] = [layer.cross.heads for layer in self.decoder.layers]  # type: ignore[misc,union-attr]
         return GenericDecodingState(heads, memory, src_mask, n_beams, max_length, record)

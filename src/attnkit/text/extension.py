@@ -16,6 +16,7 @@ from attnkit.text.config import MAX_ENTRIES, TrainedKind, VocabularyConfig, chec
 from attnkit.text.continued_merges import join_pairs
 from attnkit.text.piece_merges import with_learned_pieces
 from attnkit.text.piece_symbols import piece_row_origins, with_symbols
+from attnkit.text.source_prefix import source_prefix, with_source_prefix, without_side
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import count_words
 
@@ -85,6 +86,9 @@ def extend_vocabularies(
     if code in src.language_codes and src.with_code(code).fingerprint == tgt.fingerprint:
         first = extend_vocabulary(src, symbols, None if read is None else read(), n_entries)
         return first, first.with_code(code)
+    if (prefix := source_prefix(src)) and without_side(src).fingerprint == tgt.fingerprint:
+        first = extend_vocabulary(tgt, symbols, None if read is None else read(), n_entries)
+        return with_source_prefix(first, prefix), first
     if src.pieces is not None and tgt.pieces is not None and tgt is not src and read is not None:
         sides = [extend_vocabulary(side, symbols) for side in (src, tgt)]
         first, second = with_learned_pieces(sides, [read(), read()], n_entries)

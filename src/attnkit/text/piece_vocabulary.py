@@ -17,6 +17,7 @@ from attnkit.text.config import MAX_ENTRIES, VocabularyConfig, symbol_pattern
 from attnkit.text.sentencepiece import SentencePiece
 from attnkit.text.sentencepiece_file import BYTE, SPACE, read_sentencepiece
 
+MAX_BEFORE = 1000  #: characters
 ROLES = ("pad", "bos", "eos", "unk")  #: roles of our first ids, in their order
 Codes = Literal["marked", "spaced", "anywhere"]
 """Form of a language code at the start of a text: ``>>de<<`` (marked), or any symbol and a space (spaced).
@@ -36,6 +37,7 @@ def make_tree(
     codes: Codes,
     code: str | None = None,
     prefix: Prefix | None = None,
+    before: str = "",
 ) -> dict[str, Any]:
     """Return the JSON form of a vocabulary.
 
@@ -48,8 +50,9 @@ def make_tree(
         codes: form of the language codes.
         code: language code of texts without one; None: they have none.
         prefix: where the space before a text is put; None: as in SentencePiece, before each part.
+        before: text whose tokens are put before those of each text, as T5's ``translate English to German:``.
     """
-    own = {} if prefix is None else {"prefix": prefix}
+    own: dict[str, Any] = ({} if prefix is None else {"prefix": prefix}) | ({"before": before} if before else {})
     text = base64.b64encode(raw).decode()
     return {
         "sentencepiece": text,
@@ -71,11 +74,14 @@ class PieceVocabulary:
     def __init__(self, config: VocabularyConfig, tree: Any) -> None:
         """Check and store a JSON form; raise ``ValueError`` if it is invalid."""
         keys = ("sentencepiece", "vocabulary", "roles", "rows", "codes", "code")
-        if not isinstance(tree, dict) or tree.keys() - {"prefix"} != set(keys):
+        if not isinstance(tree, dict) or tree.keys() - {"prefix", "before"} != set(keys):
             raise ValueError("missing or unexpected keys")
         self.prefix: Prefix | None = tree.get("prefix")
         if self.prefix not in (None, *get_args(Prefix)):
             raise ValueError("its prefix has an unknown form")
+        self.before = tree.get("before", "")  #: text whose tokens are put before those of each text
+        if not isinstance(self.before, str) or len(self.before) > MAX_BEFORE:
+            raise ValueError("the text before others is none, or too long")
         raw, vocabulary, roles, n_rows, self.codes, code = (tree[key] for key in keys)
         try:
             self.raw = base64.b64decode(raw, validate=True) if isinstance(raw, str) else b""
@@ -121,6 +127,10 @@ class PieceVocabulary:
         if self.codes == "spaced":  # part of the task, not of the text
             for number in range(len(ROLES), len(fixed)):
                 self.bytes[number] = b""
+        if self.before:
+            if self.codes != "anywhere":
+                raise ValueError("a vocabulary with codes has no other text before others")
+            (self.code_ids,) = self.encode_lines([self.before])
 
     def _set_code(self, code: str) -> None:
         if code not in self.language_codes:
@@ -166,7 +176,8 @@ class PieceVocabulary:
         """Split a text into codes or symbols, with their ids, and text to encode."""
         if self.codes == "anywhere":
             found = [text] if self._anywhere is None else self._anywhere.split(text)
-            return [(part, self._numbers[part] if part in self._symbols else None) for part in found if part]
+            given: list[tuple[str, int | None]] = [("", id) for id in self.code_ids]
+            return given + [(part, self._numbers[part] if part in self._symbols else None) for part in found if part]
         begin = self.leading_code(text)
         code, rest = begin.strip(" "), text[len(begin) :]
         parts: list[tuple[str, int | None]] = [("", id) for id in self.code_ids]

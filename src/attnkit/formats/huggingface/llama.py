@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, Field, model_validator
 
-from attnkit.models.config import ROPE_BASE
 from attnkit.models.language_config import GptConfig
+from attnkit.models.layer_config import ROPE_BASE
 from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 from attnkit.models.position_tables import ScalingName
 

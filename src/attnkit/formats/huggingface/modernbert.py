@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from attnkit.models.config import ROPE_BASE
 from attnkit.models.language_config import BertConfig
+from attnkit.models.layer_config import ROPE_BASE
 from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 
 Tree = dict[str, Any]

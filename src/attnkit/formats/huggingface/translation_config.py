@@ -9,15 +9,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import RunError
-from attnkit.models.config import DecoderStart, Tied, TransformerConfig
+from attnkit.formats.huggingface.t5 import KEYS, T5Kind, t5_config
+from attnkit.models.config import DecoderStart, TransformerConfig
+from attnkit.models.layer_config import Tied
 from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 
 UNITS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
 """Activation in transformers -> name in attnkit."""
 WITH_CODES = ("m2m_100", "mbart")
 """Model types with a code of the language before each text; their decoders start from EOS."""
-Kind = Literal["marian", "m2m_100", "mbart"]
-TRANSLATORS: tuple[Kind, ...] = ("marian", "m2m_100", "mbart")
+Kind = Literal["marian", "m2m_100", "mbart", "t5", "mt5"]
+TRANSLATORS: tuple[Kind, ...] = ("marian", "m2m_100", "mbart", "t5", "mt5")
 """Model types of translation models that can be imported."""
 _TOKEN = Field(ge=0, lt=1 << 20)
 
@@ -123,6 +125,8 @@ def read_translator(tree: Mapping[str, Any], where: str) -> ForeignTranslator:
     refuse_code(tree, where)
     try:
         kind: Kind = next(kind for kind in TRANSLATORS if kind == tree.get("model_type"))
+        if kind == "t5" or kind == "mt5":
+            return _read_t5(tree, kind)
         keys = _KEYS[kind].model_validate(tree)
         sizes = keys.vocab_size, keys.decoder_vocab_size or keys.vocab_size
         _check(keys, kind, sizes)
@@ -139,9 +143,20 @@ def read_translator(tree: Mapping[str, Any], where: str) -> ForeignTranslator:
         key = ".".join(map(str, first["loc"])) or "config.json"
         what = first["msg"].removeprefix("Value error, ")
         raise RunError(f"the model cannot be imported: {key}: {what}", where=where) from error
-    n_beams = keys.num_beams if keys.num_beams is not None and 1 <= keys.num_beams <= 64 else None
+    n_beams = _beams(keys.num_beams)
     ids = keys.pad_token_id, keys.eos_token_id
     return ForeignTranslator(kind, config, sizes, *ids, keys.max_position_embeddings, n_beams)
+
+
+def _read_t5(tree: Mapping[str, Any], kind: T5Kind) -> ForeignTranslator:
+    """Convert the configuration of a T5; raise as ``read_translator``."""
+    keys = KEYS[kind].model_validate(tree)
+    sizes, ids = (keys.vocab_size, keys.vocab_size), (keys.pad_token_id, keys.eos_token_id)
+    return ForeignTranslator(kind, t5_config(keys, kind), sizes, *ids, MOST_POSITIONS, _beams(keys.num_beams))
+
+
+def _beams(n: int | None) -> int | None:
+    return n if n is not None and 1 <= n <= 64 else None
 
 
 def _check(keys: _Marian, kind: Kind, sizes: tuple[int, int]) -> None:

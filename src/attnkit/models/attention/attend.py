@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.alignment import AlignmentModule, Kernel, ScaledDot
+from attnkit.models.attention.alignment import AlignmentModule, Dot, Kernel, ScaledDot
 from attnkit.models.attention.distribution import Distribution, normalize, softmax
 from attnkit.models.attention.linear_attention import linear_attention
 from attnkit.models.linear import HALF, drop
@@ -87,11 +87,12 @@ class AttentionFunction(NamedTuple):
     ) -> Tensor:
         """Return the context (B, H, T, d_v) by the fastest equivalent computation.
 
-        Scaled dot x softmax uses the fused kernel. Kernel x normalize runs in linear time if all queries share the mask
-        and there is neither bias nor dropout. All other pairs are computed from the definition.
+        Dot x softmax, scaled or not, uses the fused kernel. Kernel x normalize runs in linear time if all queries share
+        the mask and there is neither bias nor dropout. All other pairs are computed from the definition.
         """
-        if self.distribute is softmax and isinstance(self.align, ScaledDot):
-            return scaled_dot(query, keys, values, scope, dropout)  # weights are not materialized
+        if self.distribute is softmax and isinstance(self.align, ScaledDot | Dot):  # weights are not materialized
+            scale = None if isinstance(self.align, ScaledDot) else 1.0
+            return scaled_dot(query, keys, values, scope, dropout, scale)
         one_mask = scope.mask is None or scope.mask.dim() < 2 or scope.mask.shape[-2] == 1
         plain = one_mask and scope.bias is None and not dropout
         # Associativity: φ(q)ᵀ(Σ φ(k) vᵀ) needs no T × S weights (Katharopoulos et al. 2020, eq. 5).
@@ -199,13 +200,19 @@ def prefers_matmul(x: Tensor, n_scores: int) -> bool:
     return x.device.type == "cpu" and x.dtype in HALF and n_scores <= PLAIN_SCORES
 
 
-def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float = 0.0) -> Tensor:
-    """Return softmax(q·k / √d + bias) · v, (B, H, T, d); fully masked rows give zeros."""
+def scaled_dot(
+    query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float = 0.0, scale: float | None = None
+) -> Tensor:
+    """Return softmax(q·k / √d + bias) · v, (B, H, T, d); fully masked rows give zeros.
+
+    ``scale`` replaces 1 / √d, but not in packed rows.
+    """
     if scope.bounds is not None:
         return varlen_attention(query, keys, values, scope.bounds, scope.causal)
     n_queries, n_keys = query.shape[-2], keys.shape[-2]
     if prefers_matmul(query, n_queries * n_keys):
-        scores = (query * query.shape[-1] ** -0.5) @ keys.transpose(-1, -2)  # (B, H, T, S)
+        factor = query.shape[-1] ** -0.5 if scale is None else scale
+        scores = (query * factor) @ keys.transpose(-1, -2)  # (B, H, T, S)
         if scope.bias is not None:
             same = scope.bias.dtype == scores.dtype
             scores = scores.add_(scope.bias) if same else scores + scope.bias  # the product has no other use
@@ -222,7 +229,9 @@ def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScop
     if scope.bias is not None:
         bias = scope.bias.to(query.dtype)
         mask = bias if mask is None else torch.where(mask, bias, -math.inf)  # additive: -inf where masked
-    context = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout)
+    context = F.scaled_dot_product_attention(
+        query, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout, scale=scale
+    )
     return context.to(dtype)
 
 

@@ -15,14 +15,15 @@ from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError, UsageError
 from attnkit.models.bert import Bert
-from attnkit.models.config import ROPE_BASE, TransformerConfig
+from attnkit.models.config import TransformerConfig
 from attnkit.models.electra import Electra, build_pretrained
 from attnkit.models.language_config import BertConfig
+from attnkit.models.layer_config import ROPE_BASE
 from attnkit.models.transformer import Encoder, Transformer
 from attnkit.tasks.translation.config import TranslationConfig
 
 _OTHER = "initialize from another BERT"
-SAME = ("d_model", "n_heads", "d_ff", "norm", "norm_eps", "positions", "activation", "attention_options")
+SAME = ("d_model", "n_heads", "d_ff", "norm", "norm_eps", "positions", "activation", "glu", "bias", "attention_options")
 """Keys with the same name in both configurations. ``alignment`` and ``distribution`` are compared per head instead."""
 
 
@@ -60,6 +61,8 @@ def encoder_settings(bert: BertConfig) -> dict[str, Any]:
     return {
         **same,
         "encoder_layers": bert.n_layers,
+        "normalization": bert.normalization,
+        "head_width": bert.head_width,
         "embedding_norm": bert.norm == "post",
         "pattern": "none",
         "position_offset": 0,
@@ -68,12 +71,8 @@ def encoder_settings(bert: BertConfig) -> dict[str, Any]:
 
 def check_bert_supported(bert: BertConfig) -> None:
     """Raise ``UsageError`` if translation models lack a feature of this BERT."""
-    if bert.glu:
-        raise UsageError("translation models do not support gated units", where="model.glu", help=_OTHER)
     if bert.d_embedding is not None:
         raise UsageError("translation models do not support narrow embeddings", where="model.d_embedding", help=_OTHER)
-    if not bert.bias:
-        raise UsageError("translation models do not support layers without biases", where="model.bias", help=_OTHER)
     if bert.rope_base != ROPE_BASE:
         raise UsageError("translation models do not support other rope_base", where="model.rope_base", help=_OTHER)
     if bert.local_window is not None:
@@ -81,8 +80,6 @@ def check_bert_supported(bert: BertConfig) -> None:
     if bert.embedding_norm or not bert.norm_bias:
         what = "translation models do not support norms without biases, or one of pre-norm embeddings"
         raise UsageError(what, where="model.embedding_norm, model.norm_bias", help=_OTHER)
-    if bert.activation == "gelu_tanh":
-        raise UsageError("translation models do not support gelu_tanh", where="model.activation", help=_OTHER)
 
 
 def check_encoder_fits(source: Checkpoint, config: TranslationConfig) -> None:

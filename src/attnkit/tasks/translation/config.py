@@ -11,6 +11,7 @@ from attnkit.data.directions import bleu_of
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.config import ModelConfig
+from attnkit.models.layer_config import ties_sides
 from attnkit.models.limits import check_length
 from attnkit.models.lora import LoraConfig, check_adapter
 from attnkit.models.parts import PartName
@@ -182,9 +183,9 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
             if self.finetuning.freeze:
                 raise ValueError("adapters freeze all weights: use adapter.maps instead of finetuning.freeze")
         check_adapter(self.adapter, self.model.kind, self.fsdp)
-        if self.model.tie_embeddings == "all" and not self.joint_vocabulary:
+        if ties_sides(self.model.tie_embeddings) and not self.joint_vocabulary:
             raise ValueError(
-                "model.tie_embeddings=all needs joint_vocabulary=true; "
+                f"model.tie_embeddings={self.model.tie_embeddings} needs joint_vocabulary=true; "
                 "use model.tie_embeddings=target with two vocabularies"
             )
         return self

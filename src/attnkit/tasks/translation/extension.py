@@ -7,6 +7,7 @@ from attnkit.checkpoints.weights import read_tensors, tensors_of
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.vocabularies import Vocabularies, read_vocabularies
+from attnkit.models.layer_config import ties_sides
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.text.extension import row_origins, shared_row_origins
 
@@ -25,7 +26,7 @@ def init_extended(model: TranslationModel, source: Checkpoint, vocabularies: Voc
     with torch.device("meta"), SkipWeightInit():
         smaller = build_model(config.model, old.src.vocab_size, old.tgt.vocab_size)
     weights = read_tensors(source, MODEL, tensors_of(smaller))
-    if getattr(config.model, "tie_embeddings", None) == "all":
+    if ties_sides(config.model.tie_embeddings):
         origins = dict.fromkeys((*_SOURCE, *_TARGET), shared_row_origins(old, vocabularies))
     else:
         origins = {

@@ -24,6 +24,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.io.safe_read import check_system, read_regular_file
 from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.text.source_prefix import without_side
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
@@ -103,12 +104,9 @@ class OpenedRun:
     def vocabularies(self) -> tuple[str, str]:
         """Vocabulary fingerprints, which must agree across the runs of an ensemble.
 
-        They leave out the language codes, as an ensemble translates in one direction.
+        They leave out language codes and what is before sources, as an ensemble translates in one direction.
         """
-        src, tgt = (
-            side.with_code(side.language_codes[0]) if side.language_codes else side
-            for side in (self.src_tokenizer, self.tgt_tokenizer)
-        )
+        src, tgt = map(without_side, (self.src_tokenizer, self.tgt_tokenizer))
         return src.fingerprint, tgt.fingerprint
 
 

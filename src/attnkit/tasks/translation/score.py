@@ -113,8 +113,8 @@ def score_pairs(
             stopped = check()
             if not (batch := [i for i in batch if not stopped[i]]):
                 continue
-            rows = [src[i] for i in batch], [tgt[i] for i in batch]
-            found.update(zip(batch, _score(scorer, device, *rows, len(direction.code)), strict=True))
+            own_src, own_tgt = [src[i] for i in batch], [tgt[i] for i in batch]
+            found.update(zip(batch, _score(scorer, device, own_src, own_tgt, len(direction.code)), strict=True))
         scores, sources = (found.get(i, PairScore(0.0, 0)) for i in range(len(src))), (ids[len(tag) :] for ids in src)
         signs = SourceSigns([pair[0] for pair in window], profile, src_tokenizer.normalize)
         for i, ((source, target), rows) in enumerate(zip(window, aligned, strict=True)):

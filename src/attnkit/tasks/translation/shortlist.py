@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import UsageError
 from attnkit.protocols import UNK_ID
+from attnkit.text.source_prefix import without_side
 from attnkit.text.tokenizer import Tokenizer, cut
 from attnkit.text.translation_lexicon import load_dictionary, load_tokens
 
@@ -27,10 +28,8 @@ class LexiconShortlist:
         self._lexicon = load_tokens(path, vocabularies, (src.vocab_size, tgt.vocab_size))
         self._always = np.zeros(tgt.vocab_size, bool)
         self._always[self._lexicon.frequent[:FREQUENT]] = self._always[self._lexicon.of(-1)] = True
-        self._joint = vocabularies[0] == vocabularies[1]
-        if src.language_codes and src.language_codes == tgt.language_codes:
-            first = src.language_codes[0]  # the code is all that may differ
-            self._joint = src.with_code(first).fingerprint == tgt.with_code(first).fingerprint
+        # A language code, or text before sources, is all that may differ.
+        self._joint = without_side(src).fingerprint == without_side(tgt).fingerprint
 
     def of(self, ids: Sequence[int], more: Sequence[int] = ()) -> NDArray[np.int32]:
         """Return the target ids allowed for source ``ids``, in ascending order.
