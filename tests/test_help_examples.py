@@ -38,7 +38,7 @@ RUN = {
     "embed vectors.npy": "vector-codes",
 }
 """The run that a command's examples call ``run``: the translator for those not named."""
-HUB_MODEL = "nllb-200-distilled-600M"  #: in whose place is a small one of the same layout
+HUB_MODEL, HUB_T5 = "nllb-200-distilled-600M", "t5-small"  #: in whose place are small ones of the same layouts
 UNAVAILABLE = {
     "attnkit demo": "tested by make demo",
     "attnkit check a.en a.de --src-lang en --tgt-lang de": "these tests' German is French, and is refused as that",
@@ -261,6 +261,13 @@ def test_an_example_works(
         if HUB_MODEL not in line:
             given = "--src-lang eng_Latn --tgt-lang deu_Latn"
             assert run_line(f"attnkit import huggingface {HUB_MODEL} -o nllb {given}") == 0
+    if HUB_T5 in line:
+        pytest.importorskip("transformers")
+        pytest.importorskip("sentencepiece")
+        monkeypatch.syspath_prepend(str(Path(__file__).parent / "formats"))
+        from t5_folders import t5_folder
+
+        t5_folder(folder / HUB_T5)
     if called.startswith("import "):
         shutil.rmtree("bert")
         shutil.rmtree("en-de")

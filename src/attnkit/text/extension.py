@@ -16,7 +16,7 @@ from attnkit.text.config import MAX_ENTRIES, TrainedKind, VocabularyConfig, chec
 from attnkit.text.continued_merges import join_pairs
 from attnkit.text.piece_merges import with_learned_pieces
 from attnkit.text.piece_symbols import piece_row_origins, with_symbols
-from attnkit.text.source_prefix import source_prefix, with_source_prefix, without_side
+from attnkit.text.tags import source_prefix, with_source_prefix, without_side
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import count_words
 

@@ -1,11 +1,13 @@
 """Tags: symbols at the start of source lines that tell a model what a pair is.
 
 Models of attnkit read a tag of the target language (Johnson et al. 2017). Imported models of many languages have codes
-instead: that of the source language is put before each source, that of the target language begins each target.
+instead: that of the source language is put before each source, that of the target language begins each target. An
+imported T5 may have words before each source.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,6 +91,28 @@ def carry_code(tokenizer: Tokenizer, text: str, parts: Sequence[str]) -> list[st
 def with_leading_code(tokenizer: Tokenizer, code: str, parts: Sequence[str]) -> list[str]:
     """Return parts after a code, unless it is empty or they have their own."""
     return [part if not code or leading_code(tokenizer, part) else code + part for part in parts]
+
+
+def with_source_prefix(tokenizer: Tokenizer, text: str) -> Tokenizer:
+    """Return a vocabulary of pieces with a text before all others; empty for none."""
+    tree = json.loads(tokenizer.to_json())["tokenizer"]
+    tree.pop("before", None)
+    return type(tokenizer)(tokenizer.config, {**tree, "before": text} if text else tree, tokenizer.origin)
+
+
+def source_prefix(tokenizer: Tokenizer) -> str:
+    """Return the text before all others, as an imported T5 has it; empty for none."""
+    return "" if tokenizer.pieces is None else tokenizer.pieces.before
+
+
+def without_side(tokenizer: Tokenizer) -> Tokenizer:
+    """Return the vocabulary of either side: with the first code, without a prefix.
+
+    Sides of one vocabulary may differ in these.
+    """
+    if tokenizer.language_codes:
+        return tokenizer.with_code(tokenizer.language_codes[0])
+    return with_source_prefix(tokenizer, "") if source_prefix(tokenizer) else tokenizer
 
 
 def find_code(codes: Sequence[str], language: str) -> str | None:

@@ -22,9 +22,8 @@ from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_bounded, read_ru
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_vocabularies
 from attnkit.errors import RunError, UsageError
 from attnkit.io.safe_read import check_system, read_regular_file
-from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.text.source_prefix import without_side
+from attnkit.text.tags import without_side
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
@@ -175,6 +174,8 @@ def load_opened(run: OpenedRun, *, device: str = "auto", precision: str = "float
 
 def pack_weights(run: OpenedRun, precision: Precision) -> PackedTransformer:
     """Read weights for compiled loops; raise ``RunError`` if they are damaged."""
+    from attnkit.models.parameter_shapes import transformer_shapes  # imported here: a trained model has its weights
+
     sizes = run.src_tokenizer.vocab_size, run.tgt_tokenizer.vocab_size
     model = run.config.model
     assert model.kind == "transformer", "reason_against_model tells which models have no compiled form"

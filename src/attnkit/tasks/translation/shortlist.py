@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import UsageError
 from attnkit.protocols import UNK_ID
-from attnkit.text.source_prefix import without_side
+from attnkit.text.tags import without_side
 from attnkit.text.tokenizer import Tokenizer, cut
 from attnkit.text.translation_lexicon import load_dictionary, load_tokens
 
