@@ -1,5 +1,6 @@
 """Export of runs to CTranslate2."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from attnkit.io.plain_data import PlainResult
 from attnkit.protocols import SPECIALS
 from attnkit.tasks.translation.directions import first_direction
 from attnkit.tasks.translation.loading import load_run
+from attnkit.text.tags import source_prefix
 from attnkit.text.tokenizer import Tokenizer
 
 
@@ -77,13 +79,17 @@ def _translator(run: Path, checkpoint: str, quantization: str | None) -> CTransl
     if src.code_ids and tgt.code_ids:  # a language code before each text
         codes = [side.config.symbols[side.code_ids[0] - len(SPECIALS)] for side in (src, tgt)]
         use = _with_codes(use, *codes)
+    warnings = []
+    if before := source_prefix(src):
+        use = use.replace("src.encode(line,", f"src.encode({json.dumps(before + ' ', ensure_ascii=False)} + line,")
+        warnings.append(f"CTranslate2 does not put '{before}' before texts: do so, as README.md shows")
     card = _CARD.format(
         checkpoint=loaded.checkpoint,
         max_source=loaded.config.max_source,
         needs="tokenizers" if src.pieces is None else "sentencepiece",
         use=use,
     )
-    return CTranslate2Contents(spec, {**files, "README.md": card.encode()})
+    return CTranslate2Contents(spec, {**files, "README.md": card.encode()}, tuple(warnings))
 
 
 def tokenizer_files(src: Tokenizer, tgt: Tokenizer) -> dict[str, bytes]:

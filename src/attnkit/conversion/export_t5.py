@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from attnkit.conversion.export_contents import ExportContents
@@ -65,8 +66,8 @@ def t5_contents(loaded: LoadedRun, config: TransformerConfig, src: PieceVocabula
     state = {name: tensor.detach() for name, tensor in loaded.model.state_dict().items()}
     for name in layout.WORDS:
         state[name] = layout.to_their_order(state[name], src.order)
-    before = f'"{src.before} " + ' if src.before else ""
-    use = _USE.format(prefix=before.replace("\\", "\\\\"))
+    before = json.dumps(f"{src.before} ", ensure_ascii=False) + " + " if src.before else ""
+    use = _USE.format(prefix=before)
     warnings = (_TOLD.format(src.before),) if src.before else ()
     assert src.order[EOS_ID] == eos
     return ExportContents(trees, to_theirs(layout.t5_links(config), state), use, warnings, {"spiece.model": src.raw})

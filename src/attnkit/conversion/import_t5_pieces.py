@@ -23,6 +23,7 @@ from attnkit.text.vocabulary_schema import MAX_BYTES
 PIECES = "spiece.model"
 SENTINEL = re.compile(r"<extra_id_\d{1,4}>")
 _MOST_SENTINELS = 4096
+_MOST_BEFORE = 256  # tokens: about as many are left for a source, which with them has at most 511
 
 
 def read_t5_vocabularies(
@@ -63,7 +64,11 @@ def read_t5_vocabularies(
     both = make_piece_vocabulary(*given, "anywhere")
     if not source_prefix:
         return both, both
-    return make_piece_vocabulary(*given, "anywhere", before=source_prefix), both
+    first = make_piece_vocabulary(*given, "anywhere", before=source_prefix)
+    if (n := len(first.tokenizer.code_ids)) > _MOST_BEFORE:
+        what = f"the text before sources has {n:,} tokens of this model, more than {_MOST_BEFORE}"
+        raise UsageError(what, where="--source-prefix", help="shorten it: it counts in the length of each source")
+    return first, both
 
 
 def check_source_prefix(text: str) -> None:

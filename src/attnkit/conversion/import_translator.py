@@ -34,11 +34,12 @@ from attnkit.models.config import TransformerConfig
 from attnkit.models.layer_config import ties_sides
 from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.models.transformer import MASKED, Transformer
-from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 _TOGETHER = "check that config.json and the weights belong together"
 MAX_LENGTH = 512  #: tokens of a line, with EOS; Marian was not trained on longer ones
 _ROWS = 4096  #: words whose vectors are in memory at once
+_UNKNOWN = "the vocabulary lacks characters of '{text}', before all sources: they are read as unknown"
 _DRIFTED = """\
 the vector from which the decoder starts is zero now; it had a norm of {norm:.3g}, since transformers changes it in \
 training, unlike Marian and CTranslate2"""
@@ -77,6 +78,8 @@ def convert_translator(
         warnings = source.warnings(opened)
     if any(side.tokenizer.language_codes and not side.tokenizer.code_ids for side in sides):
         warnings = (*warnings, _NO_LANGUAGES)
+    if UNK_ID in sides[0].tokenizer.code_ids:
+        warnings = (*warnings, _UNKNOWN.format(text=source_prefix))
     tokenizers = Vocabularies(*(side.tokenizer for side in sides))
     n_parameters = sum(map(math.prod, source.shapes.values()))
     sizes = [side.tokenizer.vocab_size for side in sides]

@@ -40,7 +40,7 @@ def with_symbols(tokenizer: Tokenizer, symbols: Sequence[str]) -> Tokenizer:
     """
     pieces = tokenizer.pieces
     assert pieces is not None, "the caller looks"
-    if pieces.codes == "anywhere":
+    if pieces.codes == "anywhere" and pieces.roles["pad"] is not None:  # an encoder's; T5's padding is BOS
         what = "the vocabulary of this model takes no new symbols or entries"
         raise UsageError(what, where="extension", help="supported: translators")
     check_symbols(tuple(symbols))
@@ -82,7 +82,7 @@ def with_new_pieces(tokenizer: Tokenizer, entries: Sequence[SentencePieceEntry],
     if n_rows > MAX_ENTRIES or len(raw) > MAX_FILE_BYTES:
         what = f"the vocabulary would have more than {MAX_ENTRIES:,} entries or {MAX_FILE_BYTES:,} bytes"
         raise UsageError(what, where="extension", help="add fewer symbols or entries")
-    tree = make_tree(raw, vocabulary, pieces.roles, n_rows, pieces.codes, pieces.code, pieces.prefix)
+    tree = make_tree(raw, vocabulary, pieces.roles, n_rows, pieces.codes, pieces.code, pieces.prefix, pieces.before)
     config = tokenizer.config.model_copy(update={"size": max(tokenizer.config.size, min(n_rows + 1, MAX_ENTRIES))})
     try:
         return Tokenizer(config, tree)

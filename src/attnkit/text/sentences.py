@@ -247,4 +247,5 @@ def split_ids(line: str, ids: list[int], limit: int, tokenizer: Tokenizer) -> li
 
 def split_text(line: str, limit: int, tokenizer: Tokenizer) -> list[str]:
     """Split a line into parts of at most ``limit`` tokens, as ``split_ids`` does."""
-    return split_line(line, limit, lambda text: len(tokenizer.encode([text])[0]))
+    n_given = len(tokenizer.code_ids)  # before each part
+    return split_line(line, limit - n_given, lambda text: len(tokenizer.encode([text])[0]) - n_given)

@@ -89,7 +89,8 @@ class Segmenter:
         def encode(parts: Sequence[str]) -> list[list[int]]:
             return self.tokenizer.encode(with_leading_code(self.tokenizer, code, parts))
 
-        texts = split_line(text, self.max_length, lambda part: len(encode([part])[0]))
+        n_given = len(self.tokenizer.code_ids)  # before each part
+        texts = split_line(text, self.max_length - n_given, lambda part: len(encode([part])[0]) - n_given)
         encoded = encode(texts)
         return [TextSegment(own, None if k else before, texts[k]) for k, own in enumerate(encoded)]
 

@@ -104,7 +104,8 @@ class TranslatedLine:
             return []
         known = {"finished": output.finished, "is_cut": self.is_cut}
         source = self.source.removeprefix(leading_code(self.tokenizer, self.source))  # which no translation keeps
-        found = find_signs(source, output.text, source_ids=ids, profile=profile, **known)
+        own = [part[len(self.tokenizer.code_ids) :] for part in ids]  # behind what is before all sources
+        found = find_signs(source, output.text, source_ids=own, profile=profile, **known)
         return in_order([*found, *find_length_signs(ids, output.ids, profile, self.tokenizer.decode)])
 
     @property
