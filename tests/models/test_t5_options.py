@@ -120,6 +120,18 @@ def test_matrices_are_shared_as_configured(tied: str) -> None:
             TransformerConfig.model_validate({**SMALL, "tie_embeddings": tied, "target_embeddings": "x"})
 
 
+@pytest.mark.parametrize("change", [{}, {"scaled_output": False}, {"tie_embeddings": "inputs"}])
+def test_a_fresh_model_is_nearly_undecided(change: dict[str, Any]) -> None:
+    """Logits of random weights have a variance of about 1, wherever the output layer comes from."""
+    torch.manual_seed(1)
+    shape = {**T5, "d_model": 256, "n_heads": 4, "tie_embeddings": "all", "scaled_output": True, **change}
+    model = Transformer(TransformerConfig.model_validate(shape), 300, 300).eval()
+    ids = torch.randint(4, 300, (2, 9))
+    with torch.no_grad():
+        logits = model.head(model.hidden(ids, None, ids))[..., 4:]
+    assert float(logits.std()) < 2
+
+
 def test_without_an_output_bias_padding_has_no_logit_and_nothing_trains_it() -> None:
     model = Transformer(TransformerConfig(**SMALL, **T5), V, V)
     assert model.first_target == BOS_ID and not model.output.bias.requires_grad

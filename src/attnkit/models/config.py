@@ -115,7 +115,8 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     all three (all). The last two need a joint vocabulary."""
     scaled_input: bool = True
     """Whether embeddings are multiplied by √d_model (Vaswani et al. 2017, section 3.4). In T5 they are not: random ones
-    have a standard deviation of 1, instead of 1 / √d_model."""
+    have a standard deviation of 1, instead of 1 / √d_model, unless the output layer shares them without
+    scaled_output."""
     scaled_output: bool = False
     """Whether the decoder's output is divided by √d_model before the output layer, as in T5 with tied embeddings."""
     output_bias: bool = True
@@ -153,6 +154,15 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
         n_attentions = layers + self.decoder_layers / 2
         vectors = 12 * self.d_model + 4 * self.n_heads * self.d_head + (4 if self.glu else 3) * self.d_ff
         return layers * vectors + n_attentions * self.attention_floats_per_token
+
+    @property
+    def embedding_deviation(self) -> float:
+        """Return the standard deviation of random embeddings.
+
+        Where the output layer shares them, those of 1 would give logits of √d_model.
+        """
+        is_output = self.tie_embeddings in ("target", "all") and not self.scaled_output
+        return self.d_model**-0.5 if self.scaled_input or is_output else 1.0
 
     def min_parameters(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
         """Return the number of parameters in matrices, without biases and norms."""

@@ -37,12 +37,12 @@ class Embedding(nn.Module):
         """Build the embeddings of a side; ``start`` tells what BOS becomes in a decoder."""
         super().__init__()
         self.words = nn.Embedding(vocab_size, config.d_model)
-        nn.init.normal_(self.words.weight, std=config.d_model**-0.5 if config.scaled_input else 1.0)
+        nn.init.normal_(self.words.weight, std=config.embedding_deviation)
         self.start = start
         if start == "zero":
             with torch.no_grad():
                 self.words.weight[:EOS_ID] = 0  # padding and BOS
-        # Either way, embeddings have unit variance: weights of standard deviation 1/√D, or of 1 (T5).
+        # Embeddings have unit variance: weights of standard deviation 1/√D, or of 1 (T5).
         self.scale = math.sqrt(config.d_model) if config.scaled_input else 1.0
         self.word_dropout = WordDropout(config.word_dropout)
         self.positions = PositionEmbedding(config.positions, config.max_length, config.d_model, config.position_offset)
