@@ -95,8 +95,8 @@ def _check(pieces: PieceVocabulary, symbols: Sequence[str]) -> None:
     types = {piece.text: piece.type for piece in pieces.model.pieces}
     special = {MASK, *pieces.symbols, *(name for name in pieces.roles.values() if name is not None)}
     for symbol in symbols:
-        # transformers cuts text at its special tokens first, so it would never find the symbol. A part of a special name
-        # is found wherever the whole name does not stand, which is text to attnkit in any case.
+        # transformers cuts text at its special tokens first, and would never find the symbol. It does find a part of a
+        # special name, but where the whole name stands, which is text to attnkit in any case.
         inside = sorted(name for name in special if name in symbol)
         if symbol in special or types.get(symbol, NORMAL) not in (NORMAL, UNUSED):
             what = f"{symbol!r} is a special entry of the vocabulary and cannot be a symbol"
