@@ -102,6 +102,8 @@ def test_what_muon_cannot_be_combined_with(workshop: Any, tmp_path: Path, run: P
         workshop.train(frozen, tmp_path / "run", init_from=run)
     assert found.value.where == "optimization.optimizer" and found.value.help == "set optimization.optimizer to adamw"
     assert not (tmp_path / "run/checkpoints").exists()
+    with pytest.raises(UsageError, match="no matrix of a hidden layer is trained"):
+        task_of(frozen).dry_run(frozen)
 
 
 def test_the_dry_run_counts_momentum_and_products(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
