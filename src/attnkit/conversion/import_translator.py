@@ -87,7 +87,10 @@ def convert_translator(
 
 
 def _missing_languages(sides: Sequence[ForeignVocabulary]) -> tuple[list[str], str | None]:
-    """Return a warning and the command of a model with codes of languages, but without a usual one of a side."""
+    """Return a warning and a command for sides without a usual language, if any.
+
+    The command names one of the model's languages for each of these sides.
+    """
     codes = sides[0].tokenizer.language_codes
     usual = [side.tokenizer.pieces.code for side in sides if side.tokenizer.pieces is not None]
     if not codes or None not in usual:
