@@ -310,31 +310,6 @@ def test_what_is_no_symbol(extended: Extended, tmp_path: Path) -> None:
         assert extend_vocabulary(tokenizer, [code]) is tokenizer, "a language code is known"
 
 
-def test_a_part_of_a_special_name_is_no_symbol(extended: Extended, tmp_path: Path, monkeypatch: Any) -> None:
-    """Next to the rest of the name, transformers has the special token, where attnkit has the symbol."""
-    side = extended.old.src_tokenizer
-    assert side.pieces is not None
-    names = [str(name) for name in (*side.pieces.roles.values(), *side.language_codes[:1]) if name is not None]
-    for part in (part for name in names for part in (name[:-1], name[1:], name[1:-1])):
-        with pytest.raises(UsageError, match=r"is a part of .*, a special entry of the vocabulary") as caught:
-            extend_vocabulary(side, [part])
-        assert caught.value.help == "choose a name that no text contains, such as <med>"
-    if extended.name != "m2m100":
-        return
-    monkeypatch.setattr("attnkit.text.piece_symbols._check", lambda *given: None)
-    freeze = ["finetuning.freeze=[output]"]
-    path = extended.train("part", extended.place / "run", {"extension.symbols": ["__en"]}, freeze)
-    folder = export_huggingface(path, tmp_path / "hub", checkpoint="last").path
-    own = load_run(path, device="cpu", checkpoint="last").src_tokenizer
-    assert own.pieces is not None
-    theirs, texts = their_tokenizer(extended, folder), ["ba __en be", "ba __en__ be"]
-    found = [
-        [own.pieces.order[id] for id in [*ids, 2]] == theirs(text).input_ids
-        for text, ids in zip(texts, own.encode(texts), strict=True)
-    ]
-    assert found == [True, False], "this is why"
-
-
 def test_a_piece_may_become_a_symbol(extended: Extended) -> None:
     """What was a part of other pieces is a token of its own, with the row that it had."""
     old = extended.old.src_tokenizer

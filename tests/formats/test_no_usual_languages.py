@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,25 @@ def test_commands_translate_and_score_as_the_named_direction(none: Undirected, c
             assert len(err.strip().split("\n")) <= 3 and "choose one of" in err
 
 
+def test_an_import_shows_a_command_that_works(none: Undirected, call: Call, tmp_path: Path) -> None:
+    text = write_lines(tmp_path / "text", sentences()[:3])
+    for given, what in (
+        ([], "usual languages: name them when it translates (--src-lang, --tgt-lang)"),
+        (["--src-lang", none.src], "usual target language: name it when it translates (--tgt-lang)"),
+        (["--tgt-lang", none.tgt], "usual source language: name it when it translates (--src-lang)"),
+    ):
+        run = tmp_path / f"run{len(given)}{what[6]}"
+        code, out, err = call("import", "huggingface", none.both.run.parent / "hub", "-o", run, *given)
+        assert code == 0 and f"the run has no {what}, and both to train it (--pair)" in err
+        _, _, shown = out.partition("try: ")
+        words = shlex.split(shown)
+        code, out, err = call(*words[words.index("translate") :], "-i", text, "--max-length", "20")
+        assert code == 0 and len(out.splitlines()) == 3, err
+    code, out, _ = call("import", "huggingface", none.both.run.parent / "hub", "-o", tmp_path / "json", "--json")
+    src, tgt = json.loads(out)["command"].split()[2::2]
+    assert code == 0 and src != tgt
+
+
 def test_the_library_takes_them_at_load_or_per_call(none: Undirected) -> None:
     lines, (src, tgt) = sentences()[:20], (none.src, none.tgt)
     expected = attnkit.Translator.load(none.both.run_of_other, device="cpu", threads=1)
@@ -73,15 +93,18 @@ def test_the_library_takes_them_at_load_or_per_call(none: Undirected) -> None:
 
 def test_a_service_needs_a_direction(none: Undirected) -> None:
     options: dict[str, Any] = {"device": "cpu", "precision": "float32", "threads": 1}
+    with pytest.raises(UsageError, match="the model has no language 'xx'") as found:
+        Models([f"{none.src}:xx={none.run}"], Limits(), **options)
+    assert found.value.where == f"{none.src}:xx={none.run}", "serve has no --tgt-lang"
     for spec in (str(none.run), f"xx:yy={none.run}"):
         with pytest.raises(UsageError, match="the run has no usual languages") as caught:
             Models([spec], Limits(), **options)
         assert "name two of its languages: " in str(caught.value.help)
     models = Models([f"{none.src}:{none.tgt}={none.run}"], Limits(), **options)
-    found = models.translator(none.src, none.tgt).model.translate_texts(sentences()[:5])
+    given = models.translator(none.src, none.tgt).model.translate_texts(sentences()[:5])
     models.close(1.0)
     expected = attnkit.Translator.load(none.both.run_of_other, device="cpu", threads=1)
-    assert found == expected.translate_texts(sentences()[:5])
+    assert given == expected.translate_texts(sentences()[:5])
 
 
 def test_training_and_exports_need_a_direction(none: Undirected, call: Call, tmp_path: Path) -> None:

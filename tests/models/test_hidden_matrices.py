@@ -42,6 +42,10 @@ MODELS: dict[str, Any] = {
     "transformer, own functions": lambda: Transformer(
         TransformerConfig(**SIDES, alignment=("general", "general", "additive", "location")), 50, 50
     ),
+    "transformer, heads of their own width": lambda: Transformer(
+        TransformerConfig(**SIDES, head_width=6, glu=True, bias=False, normalization="rms"), 50, 50
+    ),
+    "transformer, narrow heads": lambda: Transformer(TransformerConfig(**SIDES, head_width=3), 50, 50),
     "rnn": lambda: RnnTranslator(RnnConfig(d_model=8, d_hidden=12, cell="lstm", alignment="additive"), 50, 50),
     "bert": lambda: Bert(BERT.model_copy(update={"next_sentence": True, "d_embedding": 8}), 50),
     "electra": lambda: build_pretrained(BERT, 50, ElectraConfig()),
@@ -81,6 +85,10 @@ def test_maps_of_a_fused_weight_are_separate() -> None:
     assert found["decoder.layers.2.cross.projection.weight"] == (16,)
     assert found["decoder.memory.weight"] == (16,) * 6  # key and value of three layers
     assert found["decoder.layers.0.feed_forward.up.weight"] == (24,)
+    for name, width in (("transformer, heads of their own width", 24), ("transformer, narrow heads", 12)):
+        found = hidden_matrices(MODELS[name]())
+        assert found["decoder.memory.weight"] == (width,) * 6
+        assert found["encoder.layers.1.attention.projection.weight"] == (width,) * 3
     assert hidden_matrices(MODELS["gpt"]())["layers.0.attention.projection.weight"] == (16, 8, 8)
     cells = hidden_matrices(MODELS["rnn"]())
     assert cells["decoder.layers.0.weight_hh_l0"] == (12,) * 4  # the gates of an LSTM

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from attnkit.models import linear
 from attnkit.models.config import RnnConfig, TransformerConfig
@@ -58,6 +58,40 @@ def test_products_of_training_have_few_numbers_of_rows(dtype: torch.dtype, monke
         assert x.grad is not None and x.grad.shape == x.shape
     inputs = {rows for rows in seen if rows != 64}  # in float32 the gradient of the weight has rows of its own: 64
     assert inputs == {960, 1024}
+
+
+@needs_onednn
+@pytest.mark.parametrize("dtype", linear.PRODUCT_DTYPES)
+@pytest.mark.parametrize("trained", ["", "x", "weight", "bias", "x weight", "x bias", "weight bias", "x weight bias"])
+def test_each_gradient_alone_equals_torch_and_saves_what_it_needs(
+    dtype: torch.dtype, trained: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No copy of the input is saved, and of a frozen weight not even the input."""
+    monkeypatch.setattr(linear, "MIN_PRODUCT", 0)
+    torch.manual_seed(0)
+    names = ("x", "weight", "bias")
+    given = [torch.randn(shape, dtype=dtype) for shape in ((7, 19, 24), (40, 24), (40,))]
+    ours, theirs = (
+        [one.detach().clone().requires_grad_(name in trained.split()) for name, one in zip(names, given, strict=True)]
+        for _ in range(2)
+    )
+    saved: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
+        y = linear.linear(*ours)
+    places = [tensor.untyped_storage().data_ptr() for tensor in saved]
+    needed = [ours[0]] * ("weight" in trained) + [ours[1]] * ("x" in trained)
+    assert sorted(places) == sorted(one.untyped_storage().data_ptr() for one in needed)
+    expected = F.linear(*theirs)
+    upstream = torch.randn(expected.shape, dtype=dtype)
+    tolerance = {"rtol": 0.0, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.02, "atol": 0.2}
+    torch.testing.assert_close(y, expected, **tolerance)
+    if trained:
+        for one in (y, expected):
+            one.backward(upstream)
+    for own, other in zip(ours, theirs, strict=True):
+        assert (own.grad is None) == (other.grad is None)
+        if own.grad is not None:
+            torch.testing.assert_close(own.grad, other.grad, **tolerance)
 
 
 @needs_onednn

@@ -88,15 +88,22 @@ def test_steps_of_matrices_have_their_size_and_their_rate(workshop: Any, tmp_pat
 
 
 def test_what_muon_cannot_be_combined_with(workshop: Any, tmp_path: Path, run: Path) -> None:
-    for key, changes in (("fsdp", {"fsdp": True}), ("adapter", {"adapter__rank": 2})):
+    refused: dict[str, tuple[dict[str, Any], str]] = {
+        "fsdp": ({"fsdp": True}, "set fsdp=false"),
+        "adapter": ({"adapter__rank": 2}, "leave out the adapter"),
+    }
+    for key, (changes, other) in refused.items():
         with pytest.raises(UsageError, match=f"optimizer=muon cannot be combined with {key}") as caught:
             workshop.configure(**MUON, **changes)
         assert str(caught.value).count("\n") <= 2
+        assert caught.value.help == f"set optimization.optimizer=adamw, or {other}"
     frozen = workshop.configure(**MUON, finetuning__freeze=["encoder", "decoder"], limits__max_steps=1)
     with pytest.raises(UsageError, match="no matrix of a hidden layer is trained") as found:
         workshop.train(frozen, tmp_path / "run", init_from=run)
     assert found.value.where == "optimization.optimizer" and found.value.help == "set optimization.optimizer to adamw"
     assert not (tmp_path / "run/checkpoints").exists()
+    with pytest.raises(UsageError, match="no matrix of a hidden layer is trained"):
+        task_of(frozen).dry_run(frozen)
 
 
 def test_the_dry_run_counts_momentum_and_products(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,4 +103,7 @@ def command(
             saved = f"{done.n_pruned:,} of {n_before:,} entries, {done.n_pruned_bytes / 1e6:,.1f} MB"
             console.result(f"pruned {saved}")
         size = f"{count(done.n_parameters)} parameters, {done.vocab_size:,} entries"
-        console.result(f"wrote {done.path} ({size})\ntry: {console.command(*done.command.split(), done.path)}")
+        words = done.command.split()
+        n_words = next((n for n, word in enumerate(words) if word.startswith("--")), len(words))
+        shown = console.command(*words[:n_words], done.path, *words[n_words:])
+        console.result(f"wrote {done.path} ({size})\ntry: {shown}")

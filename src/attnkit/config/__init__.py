@@ -117,9 +117,10 @@ def _explain(model: type[BaseModel], tree: Tree, origins: Mapping[str, str], err
         close = difflib.get_close_matches(brief(str(value)), words, n=1)
         hint = f"choose one of {choices}" + (f"; did you mean '{close[0]}'?" if close else "")
         return UsageError(f"{dotted} cannot be {shown}", where=where, help=hint)
+    help = problem.get("ctx", {}).get("help")  # of a PydanticCustomError
     if dotted and not isinstance(value, dict):
-        return UsageError(f"{dotted}: invalid value {shown}: {_lower(message)}", where=where)
-    return UsageError(_lower(message) if not dotted else f"{dotted}: {_lower(message)}", where=where)
+        return UsageError(f"{dotted}: invalid value {shown}: {_lower(message)}", where=where, help=help)
+    return UsageError(_lower(message) if not dotted else f"{dotted}: {_lower(message)}", where=where, help=help)
 
 
 def has_key(model: type[BaseModel], tree: Tree, dotted: str) -> bool:

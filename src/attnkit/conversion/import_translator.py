@@ -35,6 +35,7 @@ from attnkit.models.layer_config import ties_sides
 from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.models.transformer import MASKED, Transformer
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from attnkit.text.tags import language_of_code
 
 _TOGETHER = "check that config.json and the weights belong together"
 MAX_LENGTH = 512  #: tokens of a line, with EOS; Marian was not trained on longer ones
@@ -44,9 +45,7 @@ _DRIFTED = """\
 the vector from which the decoder starts is zero now; it had a norm of {norm:.3g}, since transformers changes it in \
 training, unlike Marian and CTranslate2"""
 
-
-_NO_LANGUAGES = """\
-the run has no usual languages: name them when it translates (--src-lang, --tgt-lang) and when it is trained (--pair)"""
+_NO_LANGUAGES = "the run has no usual {what}: name {them} when it translates ({options}), and both to train it (--pair)"
 
 
 def convert_translator(
@@ -76,8 +75,8 @@ def convert_translator(
         config = _run_config(folder, found, sides)
         source = WeightSource(path, config.model, links, sides, has_bias)
         warnings = source.warnings(opened)
-    if any(side.tokenizer.language_codes and not side.tokenizer.code_ids for side in sides):
-        warnings = (*warnings, _NO_LANGUAGES)
+    warning, command = _missing_languages(sides)
+    warnings = (*warnings, *warning)
     if UNK_ID in sides[0].tokenizer.code_ids:
         warnings = (*warnings, _UNKNOWN.format(text=source_prefix))
     tokenizers = Vocabularies(*(side.tokenizer for side in sides))
@@ -86,7 +85,26 @@ def convert_translator(
     content = "translation", config, tokenizers.files(), source.chunks, n_parameters, sizes[1], warnings
     n_dropped = len(whole[1].order) - sizes[1] if text else 0
     before = transformer_shapes(config.model, *(len(side.order) for side in whole))
-    return ImportedModel(*content, n_dropped, 4 * (sum(map(math.prod, before.values())) - n_parameters) if text else 0)
+    n_bytes = 4 * (sum(map(math.prod, before.values())) - n_parameters) if text else 0
+    return ImportedModel(*content, n_dropped, n_bytes, command)
+
+
+def _missing_languages(sides: Sequence[ForeignVocabulary]) -> tuple[list[str], str | None]:
+    """Return a warning and a command for sides without a usual language, if any.
+
+    The command names one of the model's languages for each of these sides.
+    """
+    codes = sides[0].tokenizer.language_codes
+    usual = [side.tokenizer.pieces.code for side in sides if side.tokenizer.pieces is not None]
+    if not codes or None not in usual:
+        return [], None
+    rest = [code for code in codes if code not in usual] or codes
+    names = ("source language", "--src-lang", rest[0]), ("target language", "--tgt-lang", rest[:2][-1])
+    missing = [own for own, code in zip(names, usual, strict=True) if code is None]
+    what, them = ("languages", "them") if len(missing) == 2 else (missing[0][0], "it")
+    options = ", ".join(option for _, option, _ in missing)
+    command = " ".join(["translate", *(f"{option} {language_of_code(code)}" for _, option, code in missing)])
+    return [_NO_LANGUAGES.format(what=what, them=them, options=options)], command
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class ImportResult(PlainResult):
     """A run created by an import."""
 
     path: Path
-    command: str  #: command that uses the imported run, e.g. fill-mask
+    command: str  #: command that uses the imported run, e.g. fill-mask, and options that it needs
     n_parameters: int
     vocab_size: int
     warnings: tuple[str, ...]  #: heads that are missing or not imported

@@ -114,7 +114,13 @@ def estimate(
 def estimate_run(task: AnyTask, config: RunConfig, corpus: CorpusSize, unit: str = "pairs") -> RunEstimate:
     """Estimate a run of a task on a corpus of this size."""
     sizes = corpus.vocab_sizes
-    found = estimate(config, corpus.n_examples, corpus.tokens, lambda: task.sized_model(config, sizes), sizes[-1], unit)
+
+    def build() -> Any:
+        model = task.sized_model(config, sizes)
+        task.freeze(config, model)  # Muon computes nothing for frozen matrices, and is refused without others
+        return model
+
+    found = estimate(config, corpus.n_examples, corpus.tokens, build, sizes[-1], unit)
     return replace(found, note=corpus.note)
 
 

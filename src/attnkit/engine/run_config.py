@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from attnkit.engine.names import Preset
 from attnkit.models.config import SIZES
@@ -221,9 +222,11 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True):
             raise ValueError(f"torch_compile supports the models {', '.join(COMPILABLE_MODELS)}, not {self.model.kind}")
         if self.optimization.optimizer == "muon":
             # A rank's shard of a matrix does not determine its update, and adapters are products of two thin matrices.
-            for key, is_set in (("fsdp", self.fsdp), ("adapter", self.lora is not None)):
+            for key, is_set, off in (("fsdp", self.fsdp, "set fsdp=false"), ("adapter", self.lora is not None, "")):
                 if is_set:
-                    raise ValueError(f"optimization.optimizer=muon cannot be combined with {key}")
+                    what = f"optimization.optimizer=muon cannot be combined with {key}"
+                    help = f"set optimization.optimizer=adamw, or {off or 'leave out the adapter'}"
+                    raise PydanticCustomError("muon", "{what}", {"what": what, "help": help})
         if self.limits.metric not in self.metrics:
             raise ValueError(f"limits.metric cannot be '{self.limits.metric}'; choose one of {', '.join(self.metrics)}")
         return self

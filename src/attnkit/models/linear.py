@@ -50,25 +50,26 @@ class _OneDnnLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         rows = x.numel() // weight.shape[1]
-        flat = pad_rows(x.reshape(rows, -1))
-        # The bias is not saved, since its gradient is a sum.
-        ctx.save_for_backward(flat, weight)
+        to_x, to_weight = ctx.needs_input_grad[:2]
+        # Not the padded copy, which would be kept beside x wherever another operation saves x, too; and of a frozen
+        # weight, no input. The bias is not saved, since its gradient is a sum.
+        ctx.save_for_backward(x if to_weight else None, weight if to_x else None)
         ctx.has_bias = bias is not None
         ctx.shape = x.shape
-        y = linear_product(flat, weight, bias)[:rows]
+        y = linear_product(pad_rows(x.reshape(rows, -1)), weight, bias)[:rows]
         # Autograd does not treat this as a view, so an activation may overwrite it.
         return torch.ops.aten._unsafe_view(y, (*x.shape[:-1], weight.shape[0]))  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        gradient = gradients[0].reshape(-1, weight.shape[0])  # (rows, out)
-        padded = pad_rows(gradient)
+        gradient = gradients[0].reshape(-1, gradients[0].shape[-1])  # (rows, out)
+        padded = pad_rows(gradient) if any(ctx.needs_input_grad[:2]) else gradient
         to_x = to_weight = to_bias = None
         if ctx.needs_input_grad[0]:
             to_x = _times(padded, weight)[: len(gradient)].view(ctx.shape)  # (rows, out) @ (out, in)
         if ctx.needs_input_grad[1]:
-            to_weight = _times(padded.t(), x)  # (out, rows) @ (rows, in)
+            to_weight = _times(padded.t(), pad_rows(x.reshape(len(gradient), -1)))  # (out, rows) @ (rows, in)
         if ctx.has_bias and ctx.needs_input_grad[2]:
             to_bias = gradient.sum(0)
         return to_x, to_weight, to_bias

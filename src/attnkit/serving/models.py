@@ -24,6 +24,7 @@ from attnkit.library.translation import Translator
 from attnkit.serving.batching import Batcher, OnDone, Worker, count_characters
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.serving.specs import RunSpec, choose_languages, find_languages, parse_spec, split_spec
+from attnkit.tasks.translation.directions import OPTIONS
 from attnkit.tasks.translation.loading import CONFIDENCE_NAME
 from attnkit.text.tags import language_of_code
 
@@ -69,7 +70,12 @@ class _Loaded:
         is_translation, spec = config.task == "translation", find_languages(spec, config)
         if is_translation:
             options = options | choose_languages(config, spec)
-        model: Any = load(spec.path, **options)
+        try:
+            model: Any = load(spec.path, **options)
+        except UsageError as error:
+            if error.where in OPTIONS and spec.languages is not None:  # which serve does not have
+                error.where = f"{':'.join(spec.languages)}={spec.path}"
+            raise
         assert model.summary is not None, "it is loaded from a run"
         if is_translation and (codes := config.vocabulary.language_codes) and not model.summary.languages:
             help = f"name two of its languages: {':'.join(map(language_of_code, codes[:2]))}={spec.path}"
