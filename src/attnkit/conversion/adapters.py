@@ -33,6 +33,7 @@ from attnkit.errors import RunError
 from attnkit.formats.exportable import check_huggingface, coded_kind
 from attnkit.formats.huggingface import layout, peft, translation_layout, weights
 from attnkit.formats.huggingface.llama import is_llama
+from attnkit.formats.huggingface.t5 import is_t5
 from attnkit.io import atomic
 from attnkit.io.safe_read import Entry
 from attnkit.models.lora import MAX_ALPHA, MAX_RANK, LoraConfig, adapted_blocks
@@ -76,7 +77,8 @@ def _links(checkpoint: Checkpoint, config: Any) -> list[layout.Link]:
     """Return the links to the model of transformers that a run is exported to."""
     model = config.model
     if config.task == "translation":
-        return translation_layout.LINKS[coded_kind(model) or "marian"](model)
+        kind = "t5" if is_t5(model) else coded_kind(model) or "marian"  # the names of mT5 are those of T5
+        return translation_layout.LINKS[kind](model)
     if config.task == "clm":
         return layout.gpt_links(model, "llama" if is_llama(model) else "gpt2") + layout.gpt_head(model)
     origin = read_tokenizer(checkpoint).origin
