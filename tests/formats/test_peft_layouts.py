@@ -255,8 +255,8 @@ def change(folder: Path, name: str) -> None:
     [
         ("shape", "the adapter does not fit the base: 'base_model."),
         ("one module", "' is missing"),
-        ("embeddings", "shared.lora_embedding_A' is odd"),
-        ("head", "lm_head.lora_A.weight' is odd"),
+        ("embeddings", "shared.lora_embedding_A' is unexpected"),
+        ("head", "lm_head.lora_A.weight' is unexpected"),
         ("a layer", "' is missing"),
         ("expression", "expressions, not names of modules"),
         ("alphas", "modules differ in rank (3) or in alpha / rank"),
