@@ -79,8 +79,8 @@ def _links(checkpoint: Checkpoint, config: Any) -> list[layout.Link]:
     """Return the links to the model of transformers that a run is exported to."""
     model = config.model
     if config.task == "translation":
-        kind = "t5" if is_t5(model) else coded_kind(model) or "marian"  # the names of mT5 are those of T5
-        return translation_layout.LINKS[kind](model)
+        named = "t5" if is_t5(model) else coded_kind(model) or "marian"  # the names of mT5 are those of T5
+        return translation_layout.LINKS[named](model)
     if config.task == "clm":
         return layout.gpt_links(model, "llama" if is_llama(model) else "gpt2") + layout.gpt_head(model)
     origin = read_tokenizer(checkpoint).origin
