@@ -26,6 +26,7 @@ from attnkit.engine.loading import load_model
 from attnkit.errors import AttnkitError
 from attnkit.formats.huggingface import layout, translation_layout
 from attnkit.formats.huggingface.config import coded_json, gpt_json, marian_json
+from attnkit.formats.huggingface.t5 import T5Keys, t5_config, t5_json
 from attnkit.models.config import TransformerConfig
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import GptConfig
@@ -44,7 +45,7 @@ from attnkit.text.sentencepiece_file import (
 
 CODED = {"m2m100": ("en", "de"), "nllb": ("eng_Latn", "deu_Latn"), "mbart": ("en_XX", "de_DE")}
 """Layout with codes of languages -> those of a run."""
-LAYOUTS = ("marian", *CODED, "mistral", "gpt2")
+LAYOUTS = ("marian", *CODED, "t5", "mistral", "gpt2")
 WORDS = ["▁", *"0123abxyé", "▁0", "▁1", "23", "ab", "▁ab", "日本"]
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 LENGTH = 32
@@ -53,9 +54,10 @@ CODE: tuple[Any, ...] = ({"AutoModel": "evil.Model", "AutoTokenizer": ["evil.Mod
 
 
 def pieces(kind: str) -> bytes:
-    """Return a SentencePiece file: unigram with a map of characters, or BPE with pieces of bytes."""
+    """Return a SentencePiece file: unigram with a map of characters, with T5's ids too, or BPE with pieces of bytes."""
     entries = [SentencePieceEntry("<unk>", 0.0, UNKNOWN)]
-    entries += [SentencePieceEntry(name, 0.0, CONTROL) for name in ("<s>", "</s>")]
+    controls = [SentencePieceEntry(name, 0.0, CONTROL) for name in ("<pad>" if kind == "t5" else "<s>", "</s>")]
+    entries = [*controls, *entries] if kind == "t5" else [*entries, *controls]
     if kind == "bpe":
         entries += [SentencePieceEntry(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)]
     entries += [SentencePieceEntry(word, -1.0 - number / 8, NORMAL) for number, word in enumerate(WORDS)]
@@ -68,11 +70,15 @@ def write_json(folder: Path, **trees: Any) -> None:
 
 
 def make_translator(folder: Path, kind: str) -> None:
-    """Write a Marian, M2M100, NLLB-200 or mBART-50."""
+    """Write a Marian, M2M100, NLLB-200, mBART-50 or T5."""
     folder.mkdir()
-    model_type = {"marian": "marian", "mbart": "mbart"}.get(kind, "m2m_100")
+    model_type = {"marian": "marian", "mbart": "mbart", "t5": "t5"}.get(kind, "m2m_100")
     names = [*SPECIALS, *WORDS]
-    if kind == "marian":
+    if kind == "t5":
+        names = ["<pad>", "</s>", "<unk>", *WORDS, "<extra_id_1>", "<extra_id_0>", "", ""]
+        (folder / "spiece.model").write_bytes(pieces("t5"))
+        write_json(folder, tokenizer_config={"tokenizer_class": "T5Tokenizer", "extra_ids": 2})
+    elif kind == "marian":
         names = ["</s>", "<unk>", ">>de<<", *WORDS, *(f"<0x{byte:02X}>" for byte in range(256)), "<pad>"]
         (folder / "source.spm").write_bytes(pieces("unigram"))
         (folder / "target.spm").write_bytes(pieces("bpe"))
@@ -97,8 +103,9 @@ def make_translator(folder: Path, kind: str) -> None:
     if translation_layout.BIAS in tensors:
         tensors[translation_layout.BIAS] = tensors[translation_layout.BIAS][None]  # (V,) to (1, V)
     save(folder, tensors)
-    tree = marian_json(config, (len(names),) * 2, LENGTH, ids)
-    write_json(folder, config=tree if kind == "marian" else coded_json(config, model_type, len(names), LENGTH, ids))
+    trees = {"marian": lambda: marian_json(config, (len(names),) * 2, LENGTH, ids)}
+    trees["t5"] = lambda: t5_json(config, "t5", len(names), ids)
+    write_json(folder, config=trees.get(kind, lambda: coded_json(config, model_type, len(names), LENGTH, ids))())
     write_json(folder, generation_config={**ids, "num_beams": 2})
 
 
@@ -108,6 +115,10 @@ def translator_config(model_type: str, n: int) -> tuple[TransformerConfig, dict[
     if model_type == "marian":
         config = TransformerConfig(**shape, norm="post", positions="sinusoidal", decoder_start="zero")
         return config, {"pad_token_id": n - 1, "eos_token_id": 0, "decoder_start_token_id": n - 1}
+    if model_type == "t5":
+        keys = {"d_model": 16, "d_kv": 6, "num_heads": 2, "d_ff": 24, "num_layers": 1, "num_decoder_layers": 2}
+        ids: dict[str, int | None] = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+        return t5_config(T5Keys.model_validate({**keys, "feed_forward_proj": "gated-gelu"}), "t5"), ids
     shape |= {"norm": "pre", "decoder_start": "eos"}
     if model_type == "mbart":
         norms = {"embedding_norm": True, "target_embedding_norm": True}
@@ -145,7 +156,7 @@ def save(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 def make_layouts(place: Path) -> None:
     """Write a good folder of each layout."""
-    for kind in ("marian", *CODED):
+    for kind in ("marian", *CODED, "t5"):
         make_translator(place / f"hub-{kind}", kind)
     make_llama(place / "hub-mistral", "mistral")
     make_gpt2(place / "hub-gpt2")

@@ -24,11 +24,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import fuzz_adapters
 import numpy as np
 import torch
 from commandline import bound_memory
 from crafted_pieces import piece_vocabulary
-from fuzz_adapters import import_damaged, use_damaged
 from fuzz_hub import HUB, import_damaged_llama, make_llama
 from fuzz_layouts import LAYOUTS, import_damaged_layout, make_layouts
 from fuzz_tables import make_tables, read_damaged
@@ -238,11 +238,15 @@ def folder(base: Base, source: random.Random) -> None:
 
 
 def peft(base: Base, source: random.Random) -> None:
-    import_damaged(base.folder.parent, base.folder, source)
+    fuzz_adapters.import_damaged(base.folder.parent, base.folder, source)
 
 
 def adapter(base: Base, source: random.Random) -> None:
-    use_damaged(base.folder.parent, base.folder, source)
+    fuzz_adapters.use_damaged(base.folder.parent, base.folder, source)
+
+
+def head(base: Base, source: random.Random) -> None:
+    fuzz_adapters.use_damaged_head(base.folder.parent, base.folder, source)
 
 
 def llama(base: Base, source: random.Random) -> None:
@@ -282,10 +286,13 @@ READERS = (
     folder,
     peft,
     adapter,
+    head,
     llama,
     tables,
 )
 LOADERS = {reader.__name__: reader for reader in READERS} | {kind: layout(kind) for kind in LAYOUTS}
+LOADERS |= {f"peft:{kind}": fuzz_adapters.reader(kind, True) for kind in fuzz_adapters.KINDS}
+LOADERS |= {f"good:{kind}": fuzz_adapters.reader(kind, False) for kind in fuzz_adapters.KINDS}
 
 
 def make_files(corpus: Path, place: Path) -> None:
@@ -301,6 +308,7 @@ def make_files(corpus: Path, place: Path) -> None:
         torch.save(weights, place / f"{name}.bin", _use_new_zipfile_serialization=name == "archive")
     make_llama(place / HUB)
     make_layouts(place)
+    fuzz_adapters.make_adapters(place)
     make_tables(place)
     (place / "pieces.json").write_text(piece_vocabulary().to_json())
     rows = np.load(corpus / "vectors.npy", allow_pickle=False)[:60]

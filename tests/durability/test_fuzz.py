@@ -14,21 +14,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fuzz_adapters import ADAPTED, BASE, PEFT
+from fuzz_adapters import ADAPTED, BASE, KINDS, PEFT, TUNED, good
 
-from attnkit.conversion.adapters import export_peft
+from attnkit.conversion.adapters import export_peft, merge_run
+from attnkit.engine.resolve import init_layer, resolve
 
 if TYPE_CHECKING:
     from tests.conftest import Workshop
 
 LOADERS = ("configuration", "vocabulary", "manifest", "state", "safetensors", "text", "folder")
 LOADERS += ("tsv", "vectors", "lexicon", "sentencepiece", "pickled", "peft", "adapter", "llama", "tables")
-LOADERS += ("marian", "m2m100", "nllb", "mbart", "mistral", "gpt2")  # whole folders
+LOADERS += ("marian", "m2m100", "nllb", "mbart", "t5", "mistral", "gpt2")  # whole folders
+LOADERS += ("head", *(f"peft:{kind}" for kind in KINDS))
 Fuzz = Callable[[str, int, int], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def fuzz(trained: Path, workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzz]:
+def fuzz(
+    trained: Path, pretrained: Path, workshop: Workshop, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fuzz]:
     script = Path(__file__).with_name("fuzz_loaders.py")
     place = tmp_path_factory.mktemp("fuzz")
     base, run = place / BASE, place / ADAPTED
@@ -36,6 +40,7 @@ def fuzz(trained: Path, workshop: Workshop, tmp_path_factory: pytest.TempPathFac
     workshop.train(workshop.configure(**marian, limits__max_steps=1), base)
     workshop.train(workshop.configure(**marian, adapter__rank=2, limits__max_steps=2), run, init_from=base)
     export_peft(run, place / PEFT)
+    make_tuned(workshop, pretrained, place)
     alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     process = subprocess.Popen(
         [sys.executable, str(script), str(trained), str(workshop.corpus), str(place)],
@@ -58,6 +63,17 @@ def fuzz(trained: Path, workshop: Workshop, tmp_path_factory: pytest.TempPathFac
     assert process.wait(timeout=60) == 0
 
 
+def make_tuned(workshop: Workshop, pretrained: Path, place: Path) -> None:
+    """Fine-tune a classifier's adapters and head; its base in the other format is the run with merged weights."""
+    sets = ["device=cpu", "precision=float32", "threads=1", "limits.max_steps=2", "adapter.rank=2"]
+    flags = {"task": TUNED, "data.files": [str(workshop.file("table.tsv"))]}
+    config = resolve(flags, sets=sets, preset_name="tiny", fixed=init_layer(pretrained)).config
+    run = good(place, ADAPTED, TUNED)
+    workshop.train(config, run, init_from=pretrained)
+    export_peft(run, good(place, PEFT, TUNED))
+    merge_run(run, good(place, BASE, TUNED))
+
+
 def judge(found: dict[str, Any], count: int) -> None:
     assert not found["wrong"], "\n".join(f"seed {seed}: {outcome}" for seed, outcome in found["wrong"].items())
     assert sum(found["outcomes"].values()) == count
@@ -67,6 +83,11 @@ def judge(found: dict[str, Any], count: int) -> None:
 @pytest.mark.parametrize("loader", LOADERS)
 def test_twenty_mutations_give_documented_errors(fuzz: Fuzz, loader: str) -> None:
     judge(fuzz(loader, 0, 20), 20)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_good_adapters_are_accepted(fuzz: Fuzz, kind: str) -> None:
+    assert fuzz(f"good:{kind}", 0, 1)["outcomes"] == {"accepted": 1}
 
 
 @pytest.mark.slow

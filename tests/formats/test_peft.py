@@ -167,7 +167,7 @@ def edit(change: str) -> Callable[[dict[str, Any], dict[str, Tensor]], object]:
         ("absurd", "not supported: r: Input should be less"),
         ("rank", r"is \[3, 16\], not \[2, 16\]"),
         ("missing", "is missing"),
-        ("unknown", "'other' is odd"),
+        ("unknown", "'other' is unexpected"),
         ("shape", r"is \[3, 5\], not \[3, 16\]"),
         ("nan", "not finite"),
         ("empty", "does not fit the base"),

@@ -189,7 +189,10 @@ def test_heads_that_do_not_fit_are_refused(call: Callable[..., Any], tmp_path: P
     for changed, said in (
         ({**good, name: torch.ones(7, 32)}, "classifier.weight' is [7, 32], not [2, 32]"),
         ({key: tensor for key, tensor in good.items() if key != name}, "classifier.weight' is missing"),
-        ({**good, "base_model.model.bert.pooler.dense.weight": torch.ones(32, 32)}, "pooler.dense.weight' is odd"),
+        (
+            {**good, "base_model.model.bert.pooler.dense.weight": torch.ones(32, 32)},
+            "pooler.dense.weight' is unexpected",
+        ),
         ({**good, name: torch.full((2, 32), float("inf"))}, "not finite"),
     ):
         path.write_bytes(safetensors.torch.save(changed))
@@ -197,8 +200,20 @@ def test_heads_that_do_not_fit_are_refused(call: Callable[..., Any], tmp_path: P
         told = err[err.index("error:") :]  # behind the progress of transformers
         assert code == 4 and said in told and len(told.splitlines()) <= 3, err
     imported = Imported(tmp_path / "other", "bert")
-    with pytest.raises(RunError, match="no head that it could replace"):
+    with pytest.raises(RunError, match="no head that it could replace") as found:
         import_peft(tmp_path / "peft", imported.path, tmp_path / "run")
+    assert "save the base with a head" in str(found.value.help)
+
+
+def test_adapters_of_other_models_and_without_weights_are_refused(call: Callable[..., Any], tmp_path: Path) -> None:
+    one, other = Imported(tmp_path / "one", "bert"), Imported(tmp_path / "other", "distilbert")
+    peft_formula.write_adapter(one.theirs, tmp_path / "peft", ["query"])
+    code, _, err = call("import", "peft", tmp_path / "peft", "--base", other.path, "-o", tmp_path / "run")
+    said = "it has none of the base's maps, but e.g. 'base_model.model.bert.encoder.layer.0.attention.self.query.lora_A"
+    assert code == 4 and said in err and "help: supported: the model that it was trained on as --base" in err, err
+    (tmp_path / "peft/adapter_model.safetensors").rename(tmp_path / "peft/adapter_model.bin")
+    code, _, err = call("import", "peft", tmp_path / "peft", "--base", one.path, "-o", tmp_path / "run")
+    assert code == 4 and "no adapter_model.safetensors in" in err and "save_pretrained" in err, err
 
 
 def test_both_parts_of_an_electra_have_no_peft_format(tmp_path: Path) -> None:

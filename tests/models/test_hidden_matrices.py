@@ -46,6 +46,7 @@ MODELS: dict[str, Any] = {
         TransformerConfig(**SIDES, head_width=6, glu=True, bias=False, normalization="rms"), 50, 50
     ),
     "transformer, narrow heads": lambda: Transformer(TransformerConfig(**SIDES, head_width=3), 50, 50),
+    "transformer, wide heads": lambda: Transformer(TransformerConfig(**SIDES, head_width=5), 50, 50),
     "rnn": lambda: RnnTranslator(RnnConfig(d_model=8, d_hidden=12, cell="lstm", alignment="additive"), 50, 50),
     "bert": lambda: Bert(BERT.model_copy(update={"next_sentence": True, "d_embedding": 8}), 50),
     "electra": lambda: build_pretrained(BERT, 50, ElectraConfig()),

@@ -19,6 +19,8 @@ SMALL = {"d_model": 16, "n_heads": 2, "encoder_layers": 2, "decoder_layers": 2, 
 MODELS: dict[str, Any] = {
     "transformer": TransformerConfig(**SMALL),
     "pre-norm, untied": TransformerConfig(**SMALL, norm="pre", tie_embeddings="none"),
+    "wide heads": TransformerConfig(**SMALL, head_width=10),
+    "narrow heads": TransformerConfig(**SMALL, head_width=6),
     "weights per head": TransformerConfig(**SMALL, alignment="additive"),
     "wide heads": TransformerConfig(**SMALL, head_width=11),
     "narrow heads": TransformerConfig(**SMALL, head_width=5, glu=True, bias=False),
@@ -129,6 +131,13 @@ def test_only_named_maps_are_adapted() -> None:
     after = merged_copy(model).state_dict()["decoder.memory.weight"]
     assert torch.equal(after[:16], before[:16]) and torch.equal(after[32:48], before[32:48])
     assert not torch.allclose(after[16:32], before[16:32]) and not torch.allclose(after[48:], before[48:])
+
+
+@pytest.mark.parametrize(("name", "width"), [("wide heads", 20), ("narrow heads", 12)])
+def test_blocks_of_the_memory_are_as_wide_as_all_heads(name: str, width: int) -> None:
+    shapes = {key: tuple(parameter.shape) for key, parameter in build(name).named_parameters()}
+    expected = [(kind, slice(n * width, (n + 1) * width)) for n, kind in enumerate(("key", "value") * 2)]
+    assert adapted_blocks(shapes, LORA)["decoder.memory.weight"] == expected
 
 
 def test_maps_that_the_model_lacks_are_named() -> None:

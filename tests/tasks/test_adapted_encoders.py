@@ -19,6 +19,7 @@ from attnkit.conversion.adapters import merge_run
 from attnkit.engine.averaging import average_run
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import init_layer, resolve
+from attnkit.engine.task import task_of
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import RunError, UsageError
 from attnkit.models.lora import LoraConfig, adapted_blocks, factor_names
@@ -78,6 +79,25 @@ def test_a_run_saves_adapters_and_the_head(task: str, adapted: dict[str, Path], 
         np.testing.assert_allclose(tensor.detach().numpy(), expected[name], rtol=0, atol=1e-6, err_msg=name)
     assert all(not np.array_equal(file[name], base[name]) for name in HEAD[task]), "the head is trained"
     assert verify_run(run).n_bad == 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_dry_run_counts_what_is_trained(
+    workshop: Any, adapted: dict[str, Path], pretrained: Path, task: str, tmp_path: Path
+) -> None:
+    """Adapters, and the head with its pooler: those that have moments."""
+    config = configure(workshop, pretrained, task, *LORA)
+    found, moments = task_of(config).dry_run(config, pretrained), tensors(adapted[task], "optimizer")
+    assert found.memory_parts["optimizer"] == 4 * sum(moment.size for moment in moments.values())
+    base = safetensors.numpy.load((adapted[task] / "base/model.safetensors").read_bytes())
+    assert found.n_parameters == sum(array.size for array in base.values())
+    config = configure(workshop, pretrained, task, *LORA, "limits.max_steps=1")
+    said = [str(event) for event in train(TrainRequest(config, tmp_path / "run", init_from=pretrained))]
+    file = tensors(adapted[task], "adapter")
+    n_whole = sum(file[name].size for name in HEAD[task])
+    n_factors = sum(array.size for array in file.values()) - n_whole
+    head = f" and a head of {n_whole:,}," if n_whole else ","
+    assert any(f"training adapters of {n_factors:,} weights{head}" in text for text in said), said
 
 
 @pytest.mark.parametrize("task", TASKS)

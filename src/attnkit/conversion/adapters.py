@@ -33,6 +33,7 @@ from attnkit.errors import RunError
 from attnkit.formats.exportable import check_huggingface, coded_kind
 from attnkit.formats.huggingface import layout, peft, translation_layout, weights
 from attnkit.formats.huggingface.llama import is_llama
+from attnkit.formats.huggingface.t5 import is_t5
 from attnkit.io import atomic
 from attnkit.io.safe_read import Entry
 from attnkit.models.lora import MAX_ALPHA, MAX_RANK, LoraConfig, adapted_blocks
@@ -54,7 +55,9 @@ _CLASSES = {
 }  #: task -> class in transformers
 _LABELED = ("text-classification", "token-classification")
 _ONE_RANK = "supported: LoRA of one rank, without biases"
-_SAME = "supported: the same maps in all layers"
+_WITHOUT_HEAD = """\
+save the base with a head of as many labels in transformers (save_pretrained), import that"""
+_SAME = "supported: the model that it was trained on as --base, the same maps in all layers"
 
 
 def _model(checkpoint: Checkpoint) -> tuple[Any, dict[str, Tensor]]:
@@ -76,7 +79,8 @@ def _links(checkpoint: Checkpoint, config: Any) -> list[layout.Link]:
     """Return the links to the model of transformers that a run is exported to."""
     model = config.model
     if config.task == "translation":
-        return translation_layout.LINKS[coded_kind(model) or "marian"](model)
+        named = "t5" if is_t5(model) else coded_kind(model) or "marian"  # the names of mT5 are those of T5
+        return translation_layout.LINKS[named](model)
     if config.task == "clm":
         return layout.gpt_links(model, "llama" if is_llama(model) else "gpt2") + layout.gpt_head(model)
     origin = read_tokenizer(checkpoint).origin
@@ -142,6 +146,8 @@ def import_peft(folder: Path, base: Path, run: Path) -> ImportResult:
     chosen, task, warnings = open_exportable(base, None, _check)
     config, tensors = _model(chosen)
     described = _read_config(folder / CONFIG)
+    if not (folder / TENSORS).exists():
+        raise RunError(f"no {TENSORS} in {folder}", help="write it with save_pretrained of a current PEFT")
     lora, factors, head = _read_adapter(folder / TENSORS, described, _links(chosen, config), tensors, task)
     merged = to_bytes(read_tensors(chosen, MODEL, tensors))
     entry = Entry(size=len(merged), sha256=hashlib.sha256(merged).hexdigest())
@@ -185,7 +191,10 @@ def _read_adapter(
         for module in modules:
             rank = described.rank(module.name)
             expected |= {module.tensor("A"): (rank, module.shape[1]), module.tensor("B"): (module.shape[0], rank)}
-        _check_tensors(file, stored, expected if modules else {TENSORS: ()}, str(path))
+        if not modules:
+            what = f"it has none of the base's maps, but e.g. '{min(stored, default='')[:120]}'"
+            raise RunError(f"the adapter does not fit the base: {what}", where=str(path), help=_SAME)
+        _check_tensors(file, stored, expected, str(path))
         a, b = ({m.name: file.read(stored[m.tensor(factor)]) for m in modules} for factor in "AB")
         head = {
             link.ours: link.join({name: file.read(stored[f"{peft.PREFIX}{name}"]) for name in link.theirs})
@@ -205,7 +214,7 @@ def _saved_heads(described: peft.PeftConfig, links: Sequence[layout.Link], task:
     heads = [link for link in links if task in layout.HEADS and not link.ours.startswith("encoder.")]
     if described.modules_to_save and not heads:
         what = "this adapter is not supported: modules_to_save: the base has no head that it could replace"
-        raise RunError(what, where=str(path.with_name(CONFIG)), help="supported: heads of fine-tuned encoders")
+        raise RunError(what, where=str(path.with_name(CONFIG)), help=_WITHOUT_HEAD)
     return [link for link in heads if described.saves(_heads(link.theirs)[0])]
 
 
@@ -214,7 +223,7 @@ def _check_tensors(
 ) -> None:
     """Raise ``RunError`` unless a file has exactly the expected tensors."""
     if odd := sorted(expected.keys() ^ stored.keys()):
-        what = f"'{odd[0][:120]}' is {'missing' if odd[0] in expected else 'odd'}"
+        what = f"'{odd[0][:120]}' is {'missing' if odd[0] in expected else 'unexpected'}"
         raise RunError(f"the adapter does not fit the base: {what}", where=where, help=_SAME)
     for name, shape in expected.items():
         entry = file.entries[stored[name]]

@@ -1,10 +1,9 @@
 """Dry-run estimates of a training run: parameters, memory, tokens and time."""
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from attnkit.engine.parallel import muon_matrices
 from attnkit.engine.run_config import RunConfig
+from attnkit.engine.saved_weights import add_adapters
 from attnkit.engine.task import AnyTask, CorpusSize, RunEstimate
-from attnkit.errors import UsageError
-from attnkit.models.lora import factor_shapes
 from attnkit.protocols import SPECIALS
 from attnkit.runtime.devices import choose_device, choose_precision
 from attnkit.text.encoding import EncodedLines
@@ -43,20 +41,30 @@ class SkipWeightInit(TorchFunctionMode):
 
 
 def estimate(
-    config: RunConfig, n_examples: int, tokens: float, build: Callable[[], Any], n_classes: int, unit: str = "pairs"
+    config: RunConfig,
+    n_examples: int,
+    tokens: float,
+    build: Callable[[], Any],
+    n_classes: int,
+    unit: str = "pairs",
+    freeze: Callable[[Any], None] | None = None,
 ) -> RunEstimate:
-    """Estimate a run with ``tokens`` per epoch and ``n_classes`` model outputs."""
+    """Estimate a run with ``tokens`` per epoch and ``n_classes`` model outputs.
+
+    ``freeze`` says which weights of the model, with its adapters if it has any, are not trained.
+    """
     # On the meta device, parameters are counted but never allocated.
     with torch.device("meta"), SkipWeightInit():
         model = build()
-    # Tied weights count once.
-    n_parameters = n_trained = sum(parameter.numel() for parameter in model.parameters())
-    if config.lora is not None:
-        shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-        try:
-            n_trained = sum(math.prod(shape) for shape in factor_shapes(shapes, config.lora).values())
-        except ValueError as error:
-            raise UsageError(str(error), where="adapter.maps", help="leave adapter.maps out for all maps") from error
+        # Tied weights count once.
+        n_parameters = sum(parameter.numel() for parameter in model.parameters())
+        if config.lora is not None:
+            add_adapters(model, config.lora)
+    if freeze is not None:
+        freeze(model)
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    n_trained = sum(size for size, is_trained in sizes if is_trained)
+    n_frozen = sum(size for size, is_trained in sizes if not is_trained)
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     optimization, itemsize = config.optimization, precision.itemsize
@@ -68,7 +76,6 @@ def estimate(
     columns = {name: parameter.shape[-1] for name, parameter in model.named_parameters() if name in matrices}
     maps = [(rows, columns[name]) for name, sizes in matrices.items() for rows in sizes]
     n_moments = 2 * n_trained - sum(rows * own for rows, own in maps)  # Muon has momentum alone
-    n_frozen = 0 if config.lora is None else n_parameters
     # Activations live for one micro-batch. Batches differ in shape, so freed blocks are only partly reused.
     micro_tokens = optimization.batch_tokens / optimization.gradient_accumulation_steps
     memory = {
@@ -113,14 +120,9 @@ def estimate(
 
 def estimate_run(task: AnyTask, config: RunConfig, corpus: CorpusSize, unit: str = "pairs") -> RunEstimate:
     """Estimate a run of a task on a corpus of this size."""
-    sizes = corpus.vocab_sizes
-
-    def build() -> Any:
-        model = task.sized_model(config, sizes)
-        task.freeze(config, model)  # Muon computes nothing for frozen matrices, and is refused without others
-        return model
-
-    found = estimate(config, corpus.n_examples, corpus.tokens, build, sizes[-1], unit)
+    sizes, freeze = corpus.vocab_sizes, partial(task.freeze, config)
+    build = partial(task.sized_model, config, sizes)
+    found = estimate(config, corpus.n_examples, corpus.tokens, build, sizes[-1], unit, freeze)
     return replace(found, note=corpus.note)
 
 

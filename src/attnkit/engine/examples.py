@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,10 +57,12 @@ def estimate_examples(
     corpus: ExampleCorpus[Any],
     build: Callable[[int], nn.Module],
     n_classes: int | None = None,
+    freeze: Callable[[Any], None] | None = None,
 ) -> RunEstimate:
     """Estimate a run from samples of its corpus; ``source`` initializes the run.
 
-    ``build`` takes the vocabulary size, which is the number of outputs if ``n_classes`` is None.
+    ``build`` takes the vocabulary size, which is the number of outputs if ``n_classes`` is None; ``freeze`` is that of
+    ``estimate``.
     """
     if corpus.valid_paths:
         corpus.check_valid()  # held-out examples were checked in the first pass
@@ -73,7 +76,7 @@ def estimate_examples(
         n_examples += total
         n_tokens += corpus.n_tokens(tokenizer, sample) * total / max(1, n_sampled)
     n_outputs = vocab_size if n_classes is None else n_classes
-    return estimate(config, n_examples, n_tokens, lambda: build(vocab_size), n_outputs, f"{corpus.unit}s")
+    return estimate(config, n_examples, n_tokens, partial(build, vocab_size), n_outputs, f"{corpus.unit}s", freeze)
 
 
 def in_batches(

@@ -36,7 +36,7 @@ from attnkit.engine.registry import task_spec
 from attnkit.engine.resolve import EMBEDDING_FILES
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.run_state import RunState
-from attnkit.engine.saved_weights import SavedWeights, set_up_adapters
+from attnkit.engine.saved_weights import SavedWeights, count_trained, set_up_adapters
 from attnkit.engine.session import TrainingSession
 from attnkit.engine.task import AnyTask, Evaluation, EvaluationCancelled, Prepared, TrainingOutcome
 from attnkit.engine.vocabularies import check_has_weights, check_init_conflicts
@@ -148,8 +148,10 @@ class GradientSession(TrainingSession):
         if config.lora is not None:
             torch.manual_seed(config.seed)  # the adapters do not depend on what was drawn for the weights
             resumed = writer.run_state.checkpoint
-            messages.append(set_up_adapters(model, config.lora, writer.folder, resumed, writer.is_writer))
+            set_up_adapters(model, config.lora, writer.folder, resumed, writer.is_writer)
         task.freeze(config, model)
+        if config.lora is not None:
+            messages.append(count_trained(model))
         # Before the flat buffers: parameters must not move once they are views.
         module = model.to(self.device)
         working: Precision = "bfloat16" if self.precision == torch.bfloat16 else "float32"

@@ -80,22 +80,34 @@ class SavedWeights:
 
 def set_up_adapters(
     model: torch.nn.Module, lora: LoraConfig, folder: RunFolder, resumed: Checkpoint | None, is_writer: bool
-) -> StatusEvent:
+) -> None:
     """Add adapters to a model with the initial weights, which are saved in RUN/base.
 
     For a resumed run, the weights are loaded from there. Raises ``UsageError`` if the model has no such maps.
     """
-    from attnkit.models.lora_layers import add_lora  # imported here: most runs have no adapters
-
     if resumed is not None:
         load_weights(model, whole_weights(resumed))
     elif is_writer:
         folder.save_base({MODEL: to_bytes(tensors_of(model))})
+    add_adapters(model, lora)
+
+
+def count_trained(model: torch.nn.Module) -> StatusEvent:
+    """Return how many weights a run of adapters trains, and how many are a head's."""
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    trained = {name: sizes[name] for name, parameter in model.named_parameters() if parameter.requires_grad}
+    n_factors = sum(size for name, size in sizes.items() if ".lora." in name)
+    n_whole = sum(trained.values()) - n_factors
+    head = f" and a head of {n_whole:,}" if n_whole else ""
+    share = (n_factors + n_whole) / (sum(sizes.values()) - n_factors)
+    return StatusEvent(f"training adapters of {n_factors:,} weights{head}, {share:.1%} of the model's")
+
+
+def add_adapters(model: torch.nn.Module, lora: LoraConfig) -> None:
+    """Freeze a model and add adapters; raise ``UsageError`` if it has no such maps."""
+    from attnkit.models.lora_layers import add_lora  # imported here: most runs have no adapters
+
     try:
         add_lora(model, lora)
     except ValueError as error:
         raise UsageError(str(error), where="adapter.maps", help="leave adapter.maps out for all maps") from error
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    n_all, n_trained = sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
-    share = n_trained / (n_all - n_trained)
-    return StatusEvent(f"training adapters of {n_trained:,} weights, {share:.1%} of the model's")

@@ -120,7 +120,7 @@ def row_blocks(name: str, shapes: Shapes) -> list[RowBlock]:
 
 def _block_sizes(name: str, shapes: Shapes, n_maps: int) -> list[int]:
     """Return the number of rows of each block of a weight."""
-    n_rows, _ = shapes[name]
+    n_rows = shapes[name][0]
     if n_maps == 1:  # a map that stands alone may have any shape
         return [n_rows]
     if n_maps == 3:
@@ -128,9 +128,10 @@ def _block_sizes(name: str, shapes: Shapes, n_maps: int) -> list[int]:
         n_queries = shapes[name.removesuffix("projection.weight") + "output.weight"][1]
         n_kept = (n_rows - n_queries) // 2
         return [n_queries, n_kept, n_kept]
-    # The width of all heads, which is not that of the model if heads have a width of their own.
-    n_values = shapes[name.removesuffix("memory.weight") + "layers.0.cross.output.weight"][1]
-    return [n_values] * (n_rows // n_values)
+    # Keys and values of each layer, as wide as all heads together, which need not be the width of the model.
+    layers = name.removesuffix("memory.weight") + "layers."
+    n_layers = len({other.removeprefix(layers).partition(".")[0] for other in shapes if other.startswith(layers)})
+    return [n_rows // (2 * n_layers)] * (2 * n_layers)
 
 
 def factor_names(weight: str) -> tuple[str, str]:

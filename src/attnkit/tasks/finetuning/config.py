@@ -170,7 +170,10 @@ def preset_for_encoder(model: Mapping[str, Any]) -> str:
 
 
 def adjust_for_adapters(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a preset with five times the learning rate if adapters are trained."""
+    """Return a preset with five times the learning rate if adapters are trained.
+
+    A rule of thumb, as for translators; it is not measured for encoders.
+    """
     if not settings.get("adapter"):
         return tree
     rate = 5 * tree["optimization"]["learning_rate"]

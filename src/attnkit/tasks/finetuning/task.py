@@ -214,7 +214,7 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
         corpus = self._corpus(config, source, SAMPLE)
         n_labels = len(corpus.labels.labels) if corpus.labels else 2
         build = partial(self.labels.model, config, n_labels=n_labels)
-        return estimate_examples(config, source, corpus, build, n_labels)
+        return estimate_examples(config, source, corpus, build, n_labels, partial(self.freeze, config))
 
     def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
         return self.labels.loss(config, model, data, device)
