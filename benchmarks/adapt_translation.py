@@ -6,7 +6,7 @@ no adaptation. Each training is measured in CPU time, which other jobs on the ma
 cores are 600 seconds of it. With --threads 2 on an idle machine, the time by the clock counts. Steps that are in the
 result file are not repeated; an interrupted training resumes.
 
-    python benchmarks/adapt_translation.py --data DIR --work DIR [--threads N] [--result FILE]
+    python benchmarks/adapt_translation.py --data DIR --work DIR [--epochs N] [--threads N] [--result FILE]
 
 DIR has ``train``, ``val`` and ``test_2016_flickr``, each with the endings ``.en`` and ``.de``.
 """
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 RESULT = Path(__file__).parent / "results" / "adapt_translation.json"
-EPOCHS = "5"  #: about 500 seconds of CPU time
 LONGEST = 11  #: English words of a caption of the short half
 HALVES = ("short", "long")
 LORA = ["--set", "adapter.kind=lora", "--set", "adapter.rank=6", "--set", "adapter.alpha=12"]  # 4.7 % of the weights
@@ -59,14 +58,15 @@ def files(half: str, name: str, prefix: str = "--") -> list[str]:
     return [f"{prefix}src", f"{name}.{half}.en", f"{prefix}tgt", f"{name}.{half}.de"]
 
 
-def train(name: str, options: list[str], work: Path, threads: int) -> dict[str, Any]:
+def train(name: str, options: list[str], work: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Adapt the base to the long half; return what it cost and how large it is."""
     path = name.replace(", ", "-")
     mixed = ["--mix", "train.short.en", "train.short.de"] if "mix" in options else []
     sets = [option for option in options if option != "mix"]
     output, cpu, wall = run(
         "train", *files("long", "train"), *files("long", "val", "--valid-"), "-o", path, "--init-from", "base",
-        *sets, *mixed, "--max-epochs", EPOCHS, "--threads", str(threads), "--json", "--quiet", cwd=work,
+        *sets, *mixed, "--max-epochs", str(given.epochs), "--threads", str(given.threads), "--json", "--quiet",
+        cwd=work,
     )  # fmt: skip
     done = json.loads(output.splitlines()[-1])
     best = (work / path / "best").read_text(encoding="utf-8").strip()
@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--only", nargs="*", choices=list(RUNS), default=list(RUNS))
+    parser.add_argument("--epochs", type=int, default=5, help="5 take about 500 seconds of CPU time")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--result", type=Path, default=RESULT)
     given = parser.parse_args()
@@ -108,7 +109,7 @@ def main() -> None:
     for name in given.only:
         if name in results:
             continue
-        training = train(name, RUNS[name], given.work, given.threads)
+        training = train(name, RUNS[name], given.work, given)
         results[name] = {"training": training, "tests": compare(name, given.work)}
         given.result.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         for test in results[name]["tests"]:
