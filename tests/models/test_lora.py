@@ -22,8 +22,7 @@ MODELS: dict[str, Any] = {
     "wide heads": TransformerConfig(**SMALL, head_width=10),
     "narrow heads": TransformerConfig(**SMALL, head_width=6),
     "weights per head": TransformerConfig(**SMALL, alignment="additive"),
-    "wide heads": TransformerConfig(**SMALL, head_width=11),
-    "narrow heads": TransformerConfig(**SMALL, head_width=5, glu=True, bias=False),
+    "gated, heads of odd width": TransformerConfig(**SMALL, head_width=5, glu=True, bias=False),
     "gru": RnnConfig(d_model=12, d_hidden=16, dropout=0.0),
     "lstm": RnnConfig(cell="lstm", d_model=12, d_hidden=16, encoder_layers=2, decoder_layers=2, dropout=0.0),
     "input feeding": RnnConfig(
