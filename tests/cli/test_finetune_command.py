@@ -256,7 +256,7 @@ def test_the_examples_of_its_help(
     assert all(len(line) <= 78 for line in shown.splitlines())  # indented by two more
     lines = shown.replace("\\\n", "").splitlines()
     examples = [shlex.split(line) for line in lines if "attnkit" in line]
-    assert len(examples) == 4
+    assert len(examples) == 5
     for words in examples:
         code, out, err = call(*words[1:], "--dry-run")
         assert (code, err) == (0, "") and "finetuning.layerwise_lr_decay" in out, err

@@ -80,10 +80,12 @@ def assert_near(found: list[list[Hypothesis]], expected: list[list[Hypothesis]],
         if [h.ids for h in other] != [h.ids for h in truth]:
             continue
         assert [h.ids for h in one] == [h.ids for h in other], what
-        for left, right in zip(one, other, strict=True):
+        for left, right, best in zip(one, other, truth, strict=True):
             assert left.log_prob == pytest.approx(right.log_prob, abs=1e-3, rel=1e-4), what
-            assert left.attention is not None and right.attention is not None
-            assert np.allclose(left.attention, right.attention, atol=1e-4), what
+            assert left.attention is not None and right.attention is not None and best.attention is not None
+            # Some drawn models magnify rounding: torch's own attention in float32 is then as far from float64's.
+            rounding = np.abs(right.attention - best.attention).max()
+            assert np.allclose(left.attention, best.attention, atol=1e-4 + 2 * rounding), what
 
 
 @pytest.mark.sample(8)

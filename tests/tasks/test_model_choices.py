@@ -47,6 +47,12 @@ def test_the_choices_are_found() -> None:
     assert names == {
         *(
             "norm",
+            "normalization",
+            "bias",
+            "glu",
+            "scaled_input",
+            "scaled_output",
+            "output_bias",
             "embedding_norm",
             "target_embedding_norm",
             "positions",
