@@ -69,6 +69,15 @@ SCALES: dict[str, Tree] = {
 }
 
 
+# What is added for a kind of model: docs/log/2026-11-30-muon.md (recurrent models were not tried with it).
+_ADDED: dict[tuple[str, str], dict[str, Tree]] = {
+    ("low-resource", "transformer"): {
+        "optimization": {"optimizer": "muon", "learning_rate": 4e-3},
+        "regularization": {"r_drop": 5.0},
+    }
+}
+
+
 def adjust_adapting(tree: Tree, settings: Mapping[str, Any]) -> Tree:
     """Return the preset of adapted runs with a learning rate for the width.
 
@@ -91,7 +100,8 @@ def choose(n_rows: int, thresholds: PresetThresholds = AUTO) -> str:
 
 def preset(name: str, kind: str) -> Tree:
     """Return the configuration of a preset; model sizes only for known kinds."""
-    return {**SCALES[name], "model": {"kind": kind, **SIZES.get(kind, {}).get(name, {})}}
+    tree = {**SCALES[name], "model": {"kind": kind, **SIZES.get(kind, {}).get(name, {})}}
+    return tree | {section: tree.get(section, {}) | own for section, own in _ADDED.get((name, kind), {}).items()}
 
 
 # Recurrent loops and documents of varying shapes would be recompiled again and again.
