@@ -84,7 +84,7 @@ def assert_near(found: list[list[Hypothesis]], expected: list[list[Hypothesis]],
             assert left.log_prob == pytest.approx(right.log_prob, abs=1e-3, rel=1e-4), what
             assert left.attention is not None and right.attention is not None and best.attention is not None
             # Some drawn models magnify rounding: torch's own attention in float32 is then as far from float64's.
-            rounding = np.abs(right.attention - best.attention).max()
+            rounding = np.abs(right.attention - best.attention).max(initial=0)
             assert np.allclose(left.attention, best.attention, atol=1e-4 + 2 * rounding), what
 
 

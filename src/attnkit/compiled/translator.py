@@ -62,6 +62,8 @@ class CompiledTranslator:
         self.packed = packed
         self._workers = Workers("steps", packed, n_threads, notify)
         self._output = OutputLayer(packed, self._workers, packed.vocab_size)
+        # Of features; the packed output layer has it in its weights.
+        self._scale = packed.config.d_model**-0.5 if packed.config.scaled_output else 1.0
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
@@ -145,7 +147,7 @@ class CompiledTranslator:
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return logits (..., V) of features (..., D), or (..., len(ids)) for ``ids``."""
-        return self._output.logits(hidden, ids)
+        return self._output.logits(hidden if self._scale == 1.0 else hidden / self._scale, ids)
 
     def _decode(self, states: States, parts: list[tuple[int, int]], state: TranslationState) -> Tensor:
         """Return the features (M, D) of a step's rows, computed part by part."""
@@ -163,4 +165,5 @@ class CompiledTranslator:
                 )
 
             self._workers.run([run(*each) for each in parts])
-        return found[:, : self.packed.config.d_model]
+        features = found[:, : self.packed.config.d_model]
+        return features if self._scale == 1.0 else features * self._scale
