@@ -240,14 +240,18 @@ def _build_activate(target: Target, precision: Precision) -> Any:
 
 def _build_store_back(target: Target, precision: Precision, store: Any) -> Any:
     """Build the second product after a ReLU: (model, i, inputs, out, buffers)."""
-    if precision == "int8" and not target.fast_int8:  # slow anyway
-        return _build_store_dense(store)
-    if not target.multiplies_tiles(precision):
-        return build_sparse_linear(target, precision, store)
-    few = FEW_ROWS[precision]
-    if not few:  # tiles take all groups together
-        return _build_store_dense(store)
+    few = FEW_ROWS[precision] if target.multiplies_tiles(precision) else NEVER
+    if not few or (precision == "int8" and not target.fast_int8):
+
+        @function
+        def dense(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
+            # Tiles take all groups together; bytes without instructions are slow anyway.
+            store(model, i, inputs, out, NOTHING)
+
+        return dense
     sparse = build_sparse_linear(target, precision, store)
+    if few == NEVER:
+        return sparse
 
     @function
     def store_back(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
@@ -256,16 +260,6 @@ def _build_store_back(target: Target, precision: Precision, store: Any) -> Any:
             sparse(model, i, inputs, out, buffers)
         else:
             store(model, i, inputs, out, NOTHING)
-
-    return store_back
-
-
-def _build_store_dense(store: Any) -> Any:
-    """Build (model, i, inputs, out, buffers) of a product that takes zeros as well."""
-
-    @function
-    def store_back(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
-        store(model, i, inputs, out, NOTHING)
 
     return store_back
 
