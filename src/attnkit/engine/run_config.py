@@ -69,6 +69,8 @@ SCALES: dict[str, Tree] = {
 }
 
 
+ADAPTER_RATE = 5  #: learning rate of adapters, which start from zero, in that of all weights
+
 # What is added for a kind of model: docs/log/2026-11-30-muon.md (recurrent models were not tried with it).
 _ADDED: dict[tuple[str, str], dict[str, Tree]] = {
     ("low-resource", "transformer"): {
@@ -86,7 +88,12 @@ def adjust_adapting(tree: Tree, settings: Mapping[str, Any]) -> Tree:
     model = settings.get("model")
     width = model.get("d_model") if isinstance(model, Mapping) else None
     rate = 0.064 / (width if isinstance(width, int) and width > 0 else 256)
-    rate *= 5 if settings.get("adapter") else 1
+    return with_rate(tree, rate, settings)
+
+
+def with_rate(tree: Tree, rate: float, settings: Mapping[str, Any]) -> Tree:
+    """Return a preset with a learning rate, times that of adapters if it has any."""
+    rate *= ADAPTER_RATE if settings.get("adapter") else 1
     return {**tree, "optimization": {**tree["optimization"], "learning_rate": float(f"{rate:.2g}")}}
 
 
@@ -232,10 +239,11 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True):
             raise ValueError(f"torch_compile supports the models {', '.join(COMPILABLE_MODELS)}, not {self.model.kind}")
         if self.optimization.optimizer == "muon":
             # A rank's shard of a matrix does not determine its update, and adapters are products of two thin matrices.
-            for key, is_set, off in (("fsdp", self.fsdp, "set fsdp=false"), ("adapter", self.lora is not None, "")):
+            lora = self.lora is not None
+            for key, is_set, off in (("fsdp", self.fsdp, "set fsdp=false"), ("adapter", lora, "leave out the adapter")):
                 if is_set:
                     what = f"optimization.optimizer=muon cannot be combined with {key}"
-                    help = f"set optimization.optimizer=adamw, or {off or 'leave out the adapter'}"
+                    help = f"set optimization.optimizer=adamw, or {off}"
                     raise PydanticCustomError("muon", "{what}", {"what": what, "help": help})
         if self.limits.metric not in self.metrics:
             raise ValueError(f"limits.metric cannot be '{self.limits.metric}'; choose one of {', '.join(self.metrics)}")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.data.config import QuestionsConfig, TaggedConfig, TextsConfig, WindowSizes
-from attnkit.engine.run_config import RunConfig
+from attnkit.engine.run_config import RunConfig, with_rate
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig
 from attnkit.models.limits import check_length
 from attnkit.models.lora import LoraConfig, check_adapter
@@ -174,10 +174,7 @@ def adjust_for_adapters(tree: dict[str, Any], settings: Mapping[str, Any]) -> di
 
     A rule of thumb, as for translators; it is not measured for encoders.
     """
-    if not settings.get("adapter"):
-        return tree
-    rate = 5 * tree["optimization"]["learning_rate"]
-    return {**tree, "optimization": {**tree["optimization"], "learning_rate": float(f"{rate:.2g}")}}
+    return with_rate(tree, tree["optimization"]["learning_rate"], settings)
 
 
 def _preset(name: str, kind: str, metric: str, epochs: float, max_tokens: int) -> dict[str, Any]:

@@ -35,9 +35,8 @@ class PairScore:
     log_prob: float  #: natural log-probability of the target, with one EOS per sentence scored
     n_tokens: int  #: number of target tokens, EOS included, without the language code of an imported model
     ids: list[list[int]] = field(default_factory=list)  #: of each sentence scored, without EOS
-    log_probs: list[list[float]] = field(
-        default_factory=list
-    )  #: of each token of each sentence, and of EOS; 0 of a code
+    log_probs: list[list[float]] = field(default_factory=list)
+    """Of each token of each sentence, and of EOS; 0 of a code."""
     line: TranslatedLine | None = field(default=None, repr=False, compare=False)  #: the pair as a translation
 
     @property
