@@ -2,12 +2,12 @@
 
     PYTHONPATH=src python benchmarks/denoising.py --data MULTI30K [--minutes 4] [--pretraining 4] [--seed 1]
 
-MULTI30K has train.en, train.de, val.en and val.de. The first 2,500 pairs are the true ones; the other English and German
-lines are text without translations (line n of both describes the same picture, which nothing makes use of). One model is
-pretrained to restore them and goes on with the pairs; the other one, of the same size and preset, is trained on the
-pairs alone for as many minutes as both stages of the first took together. Steps are set by the speed of short runs, and
-the processor time of the whole runs is written down. One thread each. The score is the best BLEU of greedy search on the
-development set, as `attnkit train` reports it. The test set is not read.
+MULTI30K has train.en, train.de, val.en and val.de. The first 2,500 pairs are the true ones; the other English and
+German lines are text without translations (line n of both describes the same picture, which nothing makes use of). One
+model is pretrained to restore them and goes on with the pairs; the other one, of the same size and preset, is trained
+on the pairs alone for as many minutes as both stages of the first took together. Steps are set by the speed of short
+runs, and the processor time of the whole runs is written down. One thread each. The score is the best BLEU of greedy
+search on the development set, as `attnkit train` reports it. The test set is not read.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ def measure(run: Path, files: list[object], settings: Settings, minutes: float) 
         "BLEU": round(summary["metrics"]["bleu"], 2),
         "loss": round(summary["metrics"]["loss"], 3),
         "steps": steps,
-        "epochs": round(summary["epoch"], 1) if "epoch" in summary else None,
         "best": summary["best"],
         "processor minutes": round(seconds / 60, 2),
     }
