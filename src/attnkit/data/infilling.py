@@ -25,7 +25,8 @@ class Spans(NamedTuple):
 class Infilling:
     """Text infilling as a pure function of (seed, epoch, row) (Lewis et al. 2020, section 2.2).
 
-    Spans do not overlap, and all arrangements of the spans of a row are equally probable.
+    Spans do not overlap, and all arrangements of the spans of a row are equally probable; as spans lie within the row,
+    its ends are masked less often than its middle.
     """
 
     def __init__(self, config: InfillingConfig, mask: int, symbols: Sequence[int], longest: int) -> None:
