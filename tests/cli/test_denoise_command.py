@@ -27,7 +27,7 @@ def mono(workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 def test_a_pretrained_run_goes_on_with_pairs(call: Call, mono: Path) -> None:
     text = ["--denoise", "a.en", "--denoise", "a.de", "--valid-data", "v.en", "--valid-data", "v.de"]
     code, out, _ = call("train", *text, "-o", "restored", *TINY)
-    assert code == 0 and "try: attnkit translate restored --tgt-lang en" in out
+    assert code == 0 and "attnkit translate restored --tgt-lang en" in out
     rows = [json.loads(line) for line in Path("restored/metrics.jsonl").read_text().splitlines()]
     assert {"bleu_en_en", "bleu_de_de", "loss"} <= rows[-1].keys()
     code, out, _ = call("train", *text, "-o", "restored", *TINY)
@@ -37,7 +37,7 @@ def test_a_pretrained_run_goes_on_with_pairs(call: Call, mono: Path) -> None:
     assert code == 2 and "help: name the direction: --pair en:de SRC TGT" in err
     pairs = ["--pair", "en:de", "a.en", "a.de", "--init-from", "restored", "-o", "run", "--max-steps", "2"]
     code, out, _ = call("train", *pairs, "--accept-data", "--threads", "1")
-    assert code == 0 and "try: attnkit translate run --tgt-lang de" in out
+    assert code == 0 and "attnkit translate run --tgt-lang de" in out
     code, _, err = call("report", "restored", "run", "-o", "report.html")
     assert code == 0, err
 

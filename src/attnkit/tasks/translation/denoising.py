@@ -28,9 +28,9 @@ def corrupted_pairs(config: TranslationConfig, tokenizer: Tokenizer, lines: Sequ
     The noise depends on ``data.held_out_seed`` and the number of the line. Text is corrupted rather than ids, so that
     loss, BLEU and samples are of the same source. A character of several tokens may lose some of them.
     """
-    ids, lengths = EncodedLines.of(tokenizer.encode(lines))
-    noise, seed = infilling_of(config, tokenizer), config.data.held_out_seed
-    sizes = lengths.astype(np.int64)
-    ids, sizes = noise.corrupt(ids.astype(np.int64), sizes, np.arange(len(lines)), (seed, 0))
-    rows = np.split(ids, np.cumsum(sizes)[:-1])
+    encoded = EncodedLines.of(tokenizer.encode(lines))
+    clean = encoded.ids.astype(np.int64), encoded.lengths.astype(np.int64)
+    key = (config.data.held_out_seed, 0)
+    ids, lengths = infilling_of(config, tokenizer).corrupt(*clean, np.arange(len(lines)), key)
+    rows = np.split(ids, np.cumsum(lengths)[:-1])
     return list(zip(tokenizer.decode(row.tolist() for row in rows), lines, strict=True))

@@ -251,8 +251,9 @@ def _sampled(config: TranslationConfig, data: TranslationData) -> TranslationDat
 
 def check_directions(checkpoint: Checkpoint, config: TranslationConfig) -> None:
     """Raise ``UsageError`` if weights of named directions are trained without names."""
-    data = read_tree(checkpoint).get("data")
-    known = data.get("directions") if isinstance(data, dict) else None
+    tree = read_tree(checkpoint).get("data")
+    data = tree if isinstance(tree, dict) else {}
+    known = data.get("directions")
     if known and config.data.directions is None:
         what = "the run to initialize from was trained in named directions"
         # A run that restored lines, en:en and de:de, goes on to translate from one of its languages into the next.
