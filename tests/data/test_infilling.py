@@ -14,11 +14,10 @@ from pydantic import ValidationError
 
 from attnkit.data.config import DataConfig
 from attnkit.data.infilling import InfilledPairs, Infilling
-from attnkit.data.infilling_config import InfillingConfig
 from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.data.pairs import Pairs, write_pairs
 from attnkit.data.subword_sampling import SampledPairs, Samplers
-from attnkit.text.config import VocabularyConfig
+from attnkit.text.config import InfillingConfig, VocabularyConfig
 from attnkit.text.encoding import EncodedLines
 from attnkit.text.subword_sampling import subword_sampler
 from attnkit.text.vocabulary import train_vocabulary

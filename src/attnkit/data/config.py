@@ -9,8 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.data.directions import FilePair, is_direction, reverse, temperature_weights
-from attnkit.data.infilling_config import InfillingConfig
-from attnkit.text.config import PhrasesConfig
+from attnkit.text.config import InfillingConfig, PhrasesConfig
 
 _MAX_WEIGHT = 1000
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnkit.data.infilling_config import InfillingConfig
 from attnkit.data.pairs import Pairs, Ragged
 from attnkit.data.permutation import Bools, FeistelPermutation, Floats, Ids, uniform_per_token
 from attnkit.data.store import ranges
+from attnkit.text.config import InfillingConfig
 
 
 class Spans(NamedTuple):
@@ -23,10 +23,10 @@ class Spans(NamedTuple):
 
 
 class Infilling:
-    """Text infilling as a pure function of (seed, epoch, row) (Lewis et al. 2020, section 2.2).
+    """Text infilling as a pure function of (seed, epoch, row).
 
-    Spans do not overlap, and all arrangements of the spans of a row are equally probable; as spans lie within the row,
-    its ends are masked less often than its middle.
+    Source: Lewis et al. 2020, section 2.2. Spans do not overlap, and all arrangements of the spans of a row are equally
+    probable; as spans lie within the row, its ends are masked less often than its middle.
     """
 
     def __init__(self, config: InfillingConfig, mask: int, symbols: Sequence[int], longest: int) -> None:
@@ -121,9 +121,10 @@ class InfilledPairs(Pairs):
 
 
 def _with_symbols(ids: Ids, owner: Ids, is_free: Bools, slots: tuple[Ids, Ids, Ids]) -> Ids:
-    """Return the ids of slots with the symbols of their rows, each before the token that it was before.
+    """Return the ids of slots with the symbols of their rows in place.
 
-    Slots are their ids, rows, and the free tokens before them in the batch.
+    Each symbol stays before the token that it was before. Slots are their ids, their rows, and the numbers of free
+    tokens before them in the batch.
     """
     filled, slot_owner, starts = slots
     symbols = np.flatnonzero(~is_free)
@@ -135,7 +136,7 @@ def _with_symbols(ids: Ids, owner: Ids, is_free: Bools, slots: tuple[Ids, Ids, I
 
 @functools.cache
 def _poisson_cdf(mean: float) -> Floats:
-    """Return P(X <= k) of a Poisson distribution for k = 0, 1, … up to all but 2**-33."""
+    """Return P(X <= k) of a Poisson distribution for k = 0, 1, … up to 1 - 2**-33."""
     term = total = math.exp(-mean)
     found = [total]
     while total < 1 - 2**-33:

@@ -13,7 +13,6 @@ import numpy as np
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.data import prepared_dir
 from attnkit.data.config import DataConfig
-from attnkit.data.infilling_config import MASK
 from attnkit.data.pairs import Pairs, write_pairs
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.engine.checkpoint_metadata import TEXT_FILES
@@ -26,7 +25,7 @@ from attnkit.quality.pair_filters import Pair
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.loading import SOURCE_STATISTICS, TRAINING_PROFILE, provided_vocabularies
 from attnkit.tasks.translation.parallel_data import ParallelData, file_pairs
-from attnkit.text.config import CheckConfig
+from attnkit.text.config import MASK, CheckConfig
 from attnkit.text.encoding import BatchEncoder, EncodedLines
 from attnkit.text.parallel import mismatch
 from attnkit.text.tags import (

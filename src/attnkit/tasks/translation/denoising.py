@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnkit.data.infilling import Infilling
-from attnkit.data.infilling_config import MASK
 from attnkit.quality.pair_filters import Pair
 from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.text.config import MASK
 from attnkit.text.encoding import EncodedLines
 from attnkit.text.tokenizer import Tokenizer
 
