@@ -67,3 +67,14 @@ def test_wrong_input_is_refused(call: Call, mono: Path, more: list[str], message
     code, _, err = call("train", "--denoise", "a.en", *more, "-o", "run", *TINY)
     assert code in (2, 3) and message in err and help in err
     assert len(err.strip().splitlines()) <= 3 and not Path("run").exists()
+
+
+def test_a_translator_is_denoised_once_it_has_the_mask(call: Call, mono: Path, trained: Path) -> None:
+    given = ["train", "--denoise", "a.en", "--init-from", trained, "-o", "run", "--max-steps", "2", "--threads", "1"]
+    code, _, err = call(*given)
+    assert code == 2 and 'help: add --add-symbols "<mask>" to --init-from' in err and not Path("run/best").exists()
+    code, _, err = call(*given, "--add-symbols", "<mask>", "--overwrite")
+    assert code == 0, err
+    Path("in.txt").write_text("1 <mask> 3\n")
+    code, out, _ = call("translate", "run", "-i", "in.txt")
+    assert code == 0 and len(out.splitlines()) == 1
