@@ -8,6 +8,7 @@ from typer import Option
 from attnkit.cli import options
 from attnkit.cli._train import TrainingOptions, run_training, with_training_options
 from attnkit.engine.names import ModelName, TaskName
+from attnkit.errors import UsageError
 
 
 @with_training_options
@@ -22,6 +23,10 @@ def command(
         list[str] | None, Option(help="Validation files of a direction; repeatable.", metavar="A:B SRC TGT")
     ] = None,
     bidirectional: Annotated[bool | None, Option(help="Train each pair of files in both directions.")] = None,
+    denoise: Annotated[
+        list[str] | None,
+        Option(help="Text to restore after corruption, before training on pairs; repeatable.", metavar="FILE"),
+    ] = None,
     output: options.RunOutput = Path("run"),
     weight: Annotated[list[float] | None, Option(help="Sampling weight of a file pair; 2: twice per epoch.")] = None,
     task: Annotated[
@@ -29,7 +34,9 @@ def command(
         Option(metavar="TASK", help="Task: translation (default), autoencode, text-classification, word2vec."),
     ] = None,
     data: Annotated[list[str] | None, Option(help="Input file for other tasks; repeatable.", metavar="FILE")] = None,
-    valid_data: Annotated[list[str] | None, Option(help="Validation file for --data.", metavar="FILE")] = None,
+    valid_data: Annotated[
+        list[str] | None, Option(help="Validation file for --data or --denoise.", metavar="FILE")
+    ] = None,
     valid_src: Annotated[list[str] | None, Option(help="Validation source; repeatable.", metavar="FILE")] = None,
     valid_tgt: Annotated[
         list[str] | None, Option(help="Validation target; once per --valid-src.", metavar="FILE")
@@ -75,6 +82,8 @@ def command(
       attnkit train --src a.en --tgt a.de --bidirectional -o both
       attnkit train --pair en:de a.en a.de --pair de:en b.de b.en -o many
       attnkit train --src a.en --tgt a.de -o run --init-from bert
+      attnkit train --denoise a.en --denoise a.de -o restored
+      attnkit train --pair en:de a.en a.de -o run --init-from restored
       attnkit train --src a.en --tgt a.de -o new --init-from run1 \\
         --set adapter.kind=lora --mix b.en b.de
       attnkit train --src a.en --tgt a.de -o new --init-from run1 \\
@@ -90,8 +99,27 @@ def command(
     flags |= {"extension.symbols": add_symbols, "extension.files": extend_vocab}
     if mix is not None:
         flags |= {"data.mix_src": [mix[0]], "data.mix_tgt": [mix[1]]}
+    if denoise is not None:
+        flags |= denoising_flags(flags, denoise)
     flags |= {"model.kind": model, "checkpoints.average": average}
     run_training(flags, training, output, preset=preset, init_from=init_from)
+
+
+def denoising_flags(flags: dict[str, object], files: list[str]) -> dict[str, object]:
+    """Return the flags of ``--denoise``: the files as both sides.
+
+    Raises ``UsageError`` if pairs or another task are given, too.
+    """
+    others = {"data.src": "--src", "data.tgt": "--tgt", "data.pairs": "--pair", "data.files": "--data"}
+    others |= {"data.valid_src": "--valid-src", "data.valid_tgt": "--valid-tgt", "data.valid_pairs": "--valid-pair"}
+    others |= {"data.mix_src": "--mix", "data.bidirectional": "--bidirectional"}
+    if clash := [option for key, option in others.items() if flags.get(key)]:
+        what = f"--denoise and {clash[0]} cannot be combined"
+        help = "use --valid-data FILE" if "valid" in clash[0] else "train on pairs afterwards, with --init-from"
+        raise UsageError(what, help=help)
+    sides = ("data.src", "data.tgt", "data.valid_src", "data.valid_tgt")
+    valid = flags["data.valid_files"]
+    return {**dict(zip(sides, (files, files, valid, valid), strict=True)), "data.valid_files": None, "data.denoise": {}}
 
 
 def split_values(joined: list[str] | None) -> list[list[str]] | None:

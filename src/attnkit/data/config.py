@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.data.directions import FilePair, is_direction, reverse, temperature_weights
-from attnkit.text.config import PhrasesConfig
+from attnkit.text.config import InfillingConfig, PhrasesConfig
 
 _MAX_WEIGHT = 1000
 
@@ -63,6 +63,9 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     annotate_terms: bool = False
     """Show translations after some words of a tenth of the training sources (Dinu et al. 2019); `attnkit translate
     --glossary` then shows those of the glossary, and the model inflects them."""
+    denoise: InfillingConfig | None = None
+    """Train to restore corrupted lines (BART-style pretraining, `--denoise`): ``src`` and ``tgt`` are the same files,
+    and each source is its line without some spans of tokens. Null: translate."""
     accept: bool = False
     """Train even if the check of the files advises against it, as for misaligned files (`--accept-data`)."""
 

@@ -61,10 +61,17 @@ def reverse(direction: str) -> str:
 def name_directions(data: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in the directions that follow from the other keys of ``data``.
 
-    Of bidirectional files, suffixes are the languages. Validation files have the direction of the training files if
-    those have a single one.
+    Of bidirectional files and of text to restore in several languages, suffixes are the languages. Validation files
+    have the direction of the training files if those have a single one.
     """
     named = dict(data)
+    if named.get("denoise") is not None:
+        for key, files in (("directions", "src"), ("valid_directions", "valid_src")):
+            languages = [language_of(Path(str(name))) for name in named.get(files) or ()]
+            found = [f"{language}:{language}" for language in languages]
+            several = len(set(found)) > 1 if key == "directions" else named.get("directions") is not None
+            if several and named.get(key) is None and all(map(is_direction, found)):
+                named[key] = found
     if named.get("bidirectional") is True and named.get("directions") is None:
         sides = zip(named.get("src") or (), named.get("tgt") or (), strict=False)
         found = [f"{language_of(Path(str(src)))}:{language_of(Path(str(tgt)))}" for src, tgt in sides]

@@ -103,7 +103,11 @@ class Pairs:
         """Return the padded batch at ``indices``; raise ``ValueError`` if it is empty."""
         if not len(indices):
             raise ValueError("an empty batch has no tensors")
-        return make_batch(self.src.gather(indices), self.tgt.gather(indices))
+        return make_batch(*self.rows(indices, seed, epoch))
+
+    def rows(self, indices: Ids, seed: int, epoch: int) -> tuple[Ragged, Ragged]:
+        """Return the sources and targets at ``indices``, without special tokens."""
+        return self.src.gather(indices), self.tgt.gather(indices)
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
         """Return the number of target tokens at ``indices``, EOS included."""

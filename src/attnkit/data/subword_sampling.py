@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnkit.data.pairs import PairBatch, Pairs, Ragged, make_batch
+from attnkit.data.pairs import Pairs, Ragged
 from attnkit.data.permutation import FeistelPermutation, Ids
 from attnkit.kernels.subwords import SubwordSampler
 
@@ -30,10 +30,8 @@ class SampledPairs(Pairs):
         super().__init__(pairs.src, pairs.tgt, pairs.corpora, pairs.dropped)
         self._samplers = samplers
 
-    def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> PairBatch:
-        if not len(indices):
-            raise ValueError("an empty batch has no tensors")
-        return make_batch(self._sample("src", indices, seed, epoch), self._sample("tgt", indices, seed, epoch))
+    def rows(self, indices: Ids, seed: int, epoch: int) -> tuple[Ragged, Ragged]:
+        return self._sample("src", indices, seed, epoch), self._sample("tgt", indices, seed, epoch)
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
         return {"nll": int(self._sample("tgt", indices, seed, epoch)[1].sum()) + len(indices)}  # an EOS each

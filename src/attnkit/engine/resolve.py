@@ -225,7 +225,7 @@ def _lengthened(lengthen_path: str, tree: Tree, given: Tree, earlier: EarlierPre
 
 def _validated(kind: TaskSpec, layers: Sequence[Layer]) -> ResolvedConfig:
     tree, origins = merge(layers)
-    if isinstance(data := tree.get("data"), Mapping) and {"directions", "bidirectional"} & data.keys():
+    if isinstance(data := tree.get("data"), Mapping) and {"directions", "bidirectional", "denoise"} & data.keys():
         tree = {**tree, "data": name_directions(data)}
     try:
         return ResolvedConfig(validate(kind.config, tree, origins), origins)

@@ -1,4 +1,4 @@
-"""Configuration of vocabularies, checks and phrases. Imports no torch."""
+"""Configuration of vocabularies, checks, phrases and infilling. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from attnkit.protocols import SPECIALS
 TrainedKind = Literal["bpe", "unigram", "wordpiece", "word", "char"]  #: kinds that ``attnkit vocab`` trains
 ImportedKind = Literal["bert", "gpt2", "llama3", "sentencepiece"]  #: kinds that ``attnkit import`` converts
 MAX_ENTRIES = 1 << 20  #: maximum size of a vocabulary; embeddings of width 512 would take 2 GB
+MASK = "<mask>"  #: symbol that stands for a masked span
 LANGUAGE_CODE = re.compile(r"__[a-z]{2,8}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
 """Code of a language in an imported M2M100, NLLB-200 or mBART-50, such as ``__de__``, ``deu_Latn`` or ``de_DE``."""
 
@@ -129,6 +130,20 @@ class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     def limit(self) -> float:
         """Threshold, or the default of the scoring function."""
         return self.threshold if self.threshold is not None else {"count": 100.0, "npmi": 0.5}[self.scoring]
+
+
+class InfillingConfig(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Text infilling: spans of the source are masked, anew in every epoch.
+
+    Source: Lewis et al. 2020, section 2.2. The defaults are those of BART. mBART (Liu et al. 2020, section 2.1) has
+    0.35 and 3.5, in words instead of tokens.
+    """
+
+    mask_prob: float = Field(default=0.3, gt=0, le=1)
+    """Share of the tokens of each line that are masked."""
+    span_length: float = Field(default=3.0, ge=1, le=50)
+    """Mean length of a span in tokens, of a Poisson distribution. Each span becomes one `<mask>`; a span of length 0
+    is a `<mask>` between two tokens."""
 
 
 def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:

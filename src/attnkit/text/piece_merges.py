@@ -15,10 +15,10 @@ from itertools import zip_longest
 
 from tokenizers import Regex, pre_tokenizers
 
+from attnkit.text.config import MASK
 from attnkit.text.continued_merges import join_pairs
 from attnkit.text.piece_symbols import with_new_pieces
 from attnkit.text.piece_vocabulary import PieceVocabulary
-from attnkit.text.pruning import MASK
 from attnkit.text.sentencepiece import SentencePiece
 from attnkit.text.sentencepiece_file import NORMAL, SPACE, SentencePieceEntry, SentencePieceModel
 from attnkit.text.tokenizer import Tokenizer

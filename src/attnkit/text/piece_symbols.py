@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from attnkit.errors import UsageError
 from attnkit.protocols import SPECIALS, UNK_ID
-from attnkit.text.config import MAX_ENTRIES, check_symbols
+from attnkit.text.config import MASK, MAX_ENTRIES, check_symbols
 from attnkit.text.piece_vocabulary import PieceVocabulary, make_tree
-from attnkit.text.pruning import MASK
 from attnkit.text.sentencepiece_file import (
     MAX_FILE_BYTES,
     NORMAL,

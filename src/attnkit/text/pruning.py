@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+from attnkit.text.config import MASK
 from attnkit.text.piece_vocabulary import PieceVocabulary
 from attnkit.text.sentencepiece_file import NORMAL, UNUSED, SentencePieceModel
-
-MASK = "<mask>"
 
 
 class PieceUse:

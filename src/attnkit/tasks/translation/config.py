@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -16,6 +17,7 @@ from attnkit.models.limits import check_length
 from attnkit.models.lora import LoraConfig, check_adapter
 from attnkit.models.parts import PartName
 from attnkit.text.config import MAX_ENTRIES, check_symbols
+from attnkit.text.sources import language_of
 
 MIN_CONFIDENCE_LINES = 200  #: validation lines below which no confidence is learned
 
@@ -121,6 +123,11 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         return (*source, "--tgt-lang", pair.target_language)
 
     @property
+    def learns_confidence(self) -> bool:
+        """Return whether the run learns the confidence of its translations."""
+        return self.confidence and self.data.denoise is None
+
+    @property
     def lora(self) -> LoraConfig | None:
         """Return the settings of adapters, if any."""
         return self.adapter
@@ -147,6 +154,21 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         """Maximum source tokens, without EOS, of a line that is translated unsplit."""
         longest = self.model.max_positions
         return self.data.max_length if longest is None else min(self.data.max_length, longest - 1)
+
+    @model_validator(mode="after")
+    def _can_denoise(self) -> TranslationConfig:
+        data = self.data
+        if data.denoise is None:
+            return self
+        for src, tgt in ((data.src, data.tgt), (data.valid_src, data.valid_tgt)):
+            if src != tgt:
+                raise ValueError("data.denoise restores lines: src and tgt must be the same files")
+        for key in ("bidirectional", "mix_src", "placeholders", "annotate_terms"):
+            if getattr(data, key):
+                raise ValueError(f"data.denoise cannot be combined with data.{key}")
+        if data.directions is None and len({language_of(Path(name)) for name in data.src}) > 1:
+            raise ValueError("data.denoise needs the languages of several files: name them a.en and b.de")
+        return self
 
     @model_validator(mode="after")
     def _parts_fit(self) -> TranslationConfig:

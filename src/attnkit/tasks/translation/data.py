@@ -25,7 +25,7 @@ from attnkit.quality.pair_filters import Pair
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.loading import SOURCE_STATISTICS, TRAINING_PROFILE, provided_vocabularies
 from attnkit.tasks.translation.parallel_data import ParallelData, file_pairs
-from attnkit.text.config import CheckConfig
+from attnkit.text.config import MASK, CheckConfig
 from attnkit.text.encoding import BatchEncoder, EncodedLines
 from attnkit.text.parallel import mismatch
 from attnkit.text.tags import (
@@ -43,6 +43,7 @@ from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 4096  # lines encoded at a time
 _LONGEST_VALID = 4096  # tokens
+DENOISE = "--denoise (data.denoise)"  #: option and key
 
 Rewrite = Callable[[Pair], Pair]
 
@@ -94,8 +95,9 @@ def prepare(
     named = [*data.src, *data.tgt, *data.mix_src, *data.mix_tgt, *(data.valid_src or ()), *(data.valid_tgt or ())]
     if prepared_dir.is_prepared(folder, named, origin):
         return
-    yield StatusEvent("checking the text")
-    yield from _check(data)
+    if data.denoise is None:  # lines that are restored are no pairs
+        yield StatusEvent("checking the text")
+        yield from _check(data)
     given, source = provided_vocabularies(config, checkpoint)
     check_given(config, given, source)
     if (reads := source or (given and given.src)) is not None:
@@ -150,15 +152,19 @@ def _write_valid(
     limit = config.model.max_positions
     longest = _LONGEST_VALID if limit is None else min(_LONGEST_VALID, limit - 1)
     loose = config.data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
-    codes = vocabularies.src.language_codes
+    codes, kept = vocabularies.src.language_codes, corpora.valid
+    if config.data.denoise is not None:
+        from attnkit.tasks.translation.denoising import corrupted_pairs  # imported here: most runs translate
+
+        kept = corrupted_pairs(config, vocabularies.src, [line for _, line in kept])
     tagged = [
         Rewriter(mask, direction_tags(direction, codes))(pair)
-        for pair, direction in zip(corpora.valid, corpora.valid_directions, strict=True)
+        for pair, direction in zip(kept, corpora.valid_directions, strict=True)
     ]
     sizes = (vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
     with BatchEncoder(vocabularies) as encoder:
         valid = write_pairs(folder / "valid", [_encode(encoder, tagged, EncodedText())], sizes, loose)
-    for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
+    for side, lines in zip(("src", "tgt"), zip(*kept, strict=True), strict=True):
         prepared_dir.write_lines(folder / f"valid.{side}.txt", lines)
     prepared_dir.write_lines(folder / "valid.directions.txt", corpora.valid_directions)
     return valid
@@ -189,14 +195,17 @@ def train_vocabularies(
 ) -> Vocabularies:
     """Train missing vocabularies; ``lines(0)`` is source text, ``lines(0, 1)`` both.
 
-    The tags of target languages become symbols, and that of back-translated text if a source file has it.
+    The tags of target languages become symbols, that of back-translated text if a source file has it, and the mask of
+    denoising.
     """
     tags = list(map(language_tag, config.data.target_languages))
     tags += [BACK_TRANSLATED] if _has_back_translated(config) else []
+    tags += [MASK] if config.data.denoise is not None else []
     symbols = dict.fromkeys([*config.inline_symbols, *tags, *config.vocabulary.symbols])
     settings = config.vocabulary.model_copy(update={"symbols": tuple(symbols)})
     if source is None and config.joint_vocabulary:
-        joint = train_vocabulary(lines(0, 1), settings)
+        sides = (0, 1) if config.data.denoise is None else (0,)  # both are the same lines
+        joint = train_vocabulary(lines(*sides), settings)
         return Vocabularies(joint, joint)
     src = train_vocabulary(lines(0), settings) if source is None else source
     return Vocabularies(src, train_vocabulary(lines(1), settings))
@@ -217,7 +226,14 @@ def check_given(config: TranslationConfig, given: Vocabularies | None, source: T
 
 
 def check_symbols(config: TranslationConfig, tokenizer: Tokenizer) -> None:
-    """Raise ``UsageError`` if a given vocabulary lacks ``inline_symbols``."""
+    """Raise ``UsageError`` if a given vocabulary lacks ``inline_symbols`` or the mask."""
+    if config.data.denoise is not None and tokenizer.language_codes:
+        what = "denoising of an imported model of many languages is not supported"
+        raise UsageError(what, where=DENOISE, help="train it on pairs: --pair")
+    if config.data.denoise is not None and tokenizer.token_id(MASK) is None:
+        what = f"data.denoise needs the symbol {MASK}, which the given vocabulary lacks"
+        help = f'add --add-symbols "{MASK}" to --init-from, or build it with --symbol "{MASK}" (attnkit vocab)'
+        raise UsageError(what, where=DENOISE, help=help)
     if any(tokenizer.token_id(symbol) is None for symbol in config.inline_symbols):
         key = "data.placeholders" if config.data.placeholders else "data.annotate_terms"
         option = "--annotate-terms" if config.data.annotate_terms else "--placeholders"

@@ -64,17 +64,13 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
                 load_loops("search", choose_target(), "float32")
 
     def load_data(self, config: TranslationConfig, folder: Path) -> TranslationData:
-        data, settings = open_prepared(folder), config.regularization
-        if settings.sampled_kind is None:
+        data = _sampled(config, open_prepared(folder))
+        if config.data.denoise is None:
             return data
-        from attnkit.data.subword_sampling import SampledPairs, Samplers  # imported here: most runs sample nothing
-        from attnkit.text.subword_sampling import subword_sampler
+        from attnkit.data.infilling import InfilledPairs  # imported here: most runs translate
+        from attnkit.tasks.translation.denoising import infilling_of
 
-        sampler = partial(
-            subword_sampler, dropout=settings.bpe_dropout, alpha=settings.unigram_alpha, longest=config.data.max_length
-        )
-        samplers = Samplers(*map(sampler, data.vocabularies))
-        return replace(data, pairs=SampledPairs(data.pairs, samplers))
+        return replace(data, pairs=InfilledPairs(data.pairs, infilling_of(config, data.vocabularies.src)))
 
     def build_model(self, config: TranslationConfig, data: TranslationData) -> TranslationModel:
         vocabularies = data.vocabularies
@@ -130,7 +126,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def complete(
         self, config: TranslationConfig, data: TranslationData, run: Path, stop: Stop | None
     ) -> Iterator[PrepareEvent]:
-        if not config.confidence or len(data.valid_src) < MIN_CONFIDENCE_LINES:
+        if not config.learns_confidence or len(data.valid_src) < MIN_CONFIDENCE_LINES:
             return
         from attnkit.tasks.translation.confidence import add_confidence  # imported here: few lines need none of it
 
@@ -142,7 +138,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
             yield WarningEvent(f"translations will have no confidence: {error.what}")
 
     def is_complete(self, config: TranslationConfig, run: Path) -> bool:
-        if not config.confidence:
+        if not config.learns_confidence:
             return True
         folder = RunFolder(run)
         with suppress(RunError, SystemFailure):  # without the encoded text nothing can be learned
@@ -156,11 +152,16 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
 
         # A signature depends on the settings and the number of references only.
         signatures = ", ".join(f"`{score(['a'], [['a']]).signature}`" for score in (corpus_bleu, corpus_chrf))
+        what, sources = "A translation model", [f"`{pair.src}` to `{pair.tgt}`" for pair in config.data.training_pairs]
+        if (noise := config.data.denoise) is not None:
+            what = "A model that restores masked text, pretrained to become a translation model,"
+            masked = f"{noise.mask_prob:.0%} masked in spans of {noise.span_length:g} tokens"
+            sources = [f"`{pair.src}`, {masked}" for pair in config.data.training_pairs]
         return ModelCardFields(
-            what=f"A translation model ({config.model.kind})",
+            what=f"{what} ({config.model.kind})",
             data=[
-                f"`{pair.src}` to `{pair.tgt}`" + (f" ({pair.direction})" if pair.direction else "")
-                for pair in config.data.training_pairs
+                source + (f" ({pair.direction})" if pair.direction else "")
+                for source, pair in zip(sources, config.data.training_pairs, strict=True)
             ],
             scored=f", greedy search; BLEU and chrF by sacreBLEU: {signatures}.",
             use=f"attnkit translate {name} -i input.txt -o output.txt"
@@ -172,7 +173,8 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def dry_run(self, config: TranslationConfig, init_from: Path | None = None) -> RunEstimate:
         from attnkit.engine.dry_run import estimate_run  # imported here: a training run is not estimated
 
-        return estimate_run(self, config, self.corpus_size(config, init_from))
+        unit = "pairs" if config.data.denoise is None else "lines"
+        return estimate_run(self, config, self.corpus_size(config, init_from), unit)
 
     def corpus_size(self, config: TranslationConfig, init_from: Path | None = None) -> CorpusSize:
         from attnkit.engine.dry_run import SAMPLE
@@ -232,13 +234,32 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         return seq2seq_loss(model, device, config.optimization.label_smoothing, config.regularization.r_drop)
 
 
+def _sampled(config: TranslationConfig, data: TranslationData) -> TranslationData:
+    """Return data whose training text is segmented anew in every epoch, if configured."""
+    settings = config.regularization
+    if settings.sampled_kind is None:
+        return data
+    from attnkit.data.subword_sampling import SampledPairs, Samplers  # imported here: most runs sample nothing
+    from attnkit.text.subword_sampling import subword_sampler
+
+    sampler = partial(
+        subword_sampler, dropout=settings.bpe_dropout, alpha=settings.unigram_alpha, longest=config.data.max_length
+    )
+    samplers = Samplers(*map(sampler, data.vocabularies))
+    return replace(data, pairs=SampledPairs(data.pairs, samplers))
+
+
 def check_directions(checkpoint: Checkpoint, config: TranslationConfig) -> None:
     """Raise ``UsageError`` if weights of named directions are trained without names."""
-    data = read_tree(checkpoint).get("data")
-    known = data.get("directions") if isinstance(data, dict) else None
+    tree = read_tree(checkpoint).get("data")
+    data = tree if isinstance(tree, dict) else {}
+    known = data.get("directions")
     if known and config.data.directions is None:
         what = "the run to initialize from was trained in named directions"
-        raise UsageError(what, where=DIRECTIONS, help=f"name the direction: --pair {known[0]} SRC TGT")
+        # A run that restored lines, en:en and de:de, goes on to translate from one of its languages into the next.
+        languages = list(dict.fromkeys(str(name).partition(":")[2] for name in known))
+        shown = ":".join(languages[:2]) if data.get("denoise") and len(languages) > 1 else known[0]
+        raise UsageError(what, where=DIRECTIONS, help=f"name the direction: --pair {shown} SRC TGT")
 
 
 def _vocabulary_sizes(checkpoint: Checkpoint, config: TranslationConfig) -> tuple[int, int]:
