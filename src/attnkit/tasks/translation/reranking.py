@@ -9,6 +9,7 @@ language model. The reversed run reads plain text: its vocabulary need not be th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -194,10 +195,20 @@ def find_opposite(run: OpenedRun, languages: LanguagePair) -> TranslationDirecti
             raise UsageError(what, where=str(run.path), help=help) from None
     direction = find_direction(run)
     own = named_languages(run, USUAL, direction)
-    if any(one and other and one != other for one, other in zip(own, wanted, strict=True)):
+    if any(one and other and differ(one, other) for one, other in zip(own, wanted, strict=True)):
         what = f"this run translates {_arrow(own)}; the reverse of {_arrow(languages)} is {_arrow(wanted)}"
         raise UsageError(what, where=str(run.path), help="choose a run of the opposite direction")
     return direction
+
+
+def differ(one: str, other: str) -> bool:
+    """Return whether two codes name different languages; codes of different lengths may name the same.
+
+    >>> differ("de", "en"), differ("pt-BR", "pt"), differ("de", "deu_Latn")
+    (True, False, False)
+    """
+    bases = [re.split("[-_]", code.lower())[0] for code in (one, other)]
+    return bases[0] != bases[1] and len(bases[0]) == len(bases[1])
 
 
 def _arrow(languages: LanguagePair) -> str:
