@@ -329,7 +329,7 @@ def test_runs_that_cannot_rerank_are_refused(trained: Path, backward: Path, both
     for weight in (-0.1, float("nan"), float("inf")):
         with pytest.raises(UsageError, match="a number from 0 to 1,000,000, not"):
             open_reranker(backward, weight)
-    with pytest.raises(RunError, match="no such run|not a run|is missing|no checkpoint|does not exist"):
+    with pytest.raises(RunError, match=r"no such (run|folder)|not a run|is missing|no checkpoint|does not exist"):
         open_reranker(tmp_path / "none")
     with pytest.raises(UsageError, match="a weight requires rerank_with"):
         attnkit.Translator.load(trained, device="cpu", rerank_weight=1.0)
