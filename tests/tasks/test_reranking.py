@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from reranked import LINES, WEIGHT, configure, log_prob, pipeline
 
 import attnkit
 from attnkit.data.loader import Batching
-from attnkit.engine.resolve import resolve
 from attnkit.engine.search_backend import LineSegment
-from attnkit.errors import RunError, UsageError
-from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.translation.loading import LoadedRun, load_run
-from attnkit.tasks.translation.reranking import _plain_source, open_reranker
+from attnkit.tasks.translation.reranking import _plain_source
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
-from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 from attnkit.text.inline_symbols import annotate, mask
-from attnkit.text.tags import TranslationDirection, tag_ids
-
-LINES = ["1 2 3 4 5", "", "9 8", "7 7 1 0 2 6", "4", "3 1 4 1 5 9 2", "2 7 1 8"]
-WEIGHT = 0.7
-
-
-def configure(workshop: Any, sides: tuple[str, str], **changes: Any) -> Any:
-    """Return the configuration of a run that reads the first side."""
-    flags: dict[str, Any] = {
-        f"data.{prefix}{key}": [str(workshop.file(f"{part}.{side}"))]
-        for prefix, part in (("", "train"), ("valid_", "valid"))
-        for key, side in zip(("src", "tgt"), sides, strict=True)
-    }
-    flags["model.kind"] = changes.pop("kind", "transformer")
-    return resolve(flags, sets=workshop.settings(flags["model.kind"], **changes), preset_name="tiny").config
-
-
-@pytest.fixture(scope="module")
-def backward(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the opposite direction with another vocabulary, whose log-probabilities differ from one another."""
-    folder = tmp_path_factory.mktemp("backward") / "run"
-    config = configure(workshop, ("tgt", "src"), vocabulary__kind="bpe", vocabulary__size=300, limits__max_steps=40)
-    workshop.train(config, folder)
-    return folder
+from attnkit.text.tags import TranslationDirection
 
 
 @pytest.fixture(scope="module")
@@ -55,25 +25,6 @@ def recurrent(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recurrent") / "run"
     workshop.train(configure(workshop, ("tgt", "src"), kind="rnn", limits__max_steps=40), folder)
     return folder
-
-
-def pipeline(
-    runs: Sequence[Path], reversed_run: Path | None, weight: float = WEIGHT, engine: Any = "auto"
-) -> TranslationPipeline:
-    found = load_translator(runs, device="cpu", engine=engine, threads=1)
-    if reversed_run is not None:
-        found.reranker = open_reranker(reversed_run, weight, "cpu", "float32", engine, 1)
-    return found
-
-
-@torch.inference_mode()
-def log_prob(run: LoadedRun, src: list[int], tgt: list[int]) -> float:
-    """Return the log-probability of a target alone in its batch, with its end; the softmax is numpy's, in float64."""
-    hidden = run.model.hidden(torch.tensor([[*src, EOS_ID]]), None, torch.tensor([[BOS_ID, *tgt]]))
-    logits = run.model.head(hidden)[0].numpy().astype(np.float64)  # (T, V)
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return float(log_probs[np.arange(len(tgt) + 1), [*tgt, EOS_ID]].sum())
 
 
 def expected(
@@ -231,39 +182,6 @@ def test_a_reversed_model_without_positions_leaves_the_order(workshop: Any, trai
     assert [one.ids for one in long_line.outputs] == [one.ids for one in beam.outputs]
 
 
-@pytest.fixture(scope="module")
-def both_ways(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two directions."""
-    folder = tmp_path_factory.mktemp("both-ways") / "run"
-    changes = {"vocabulary.kind": "word", "vocabulary.min_frequency": 1, "limits__max_steps": 20}
-    flags: dict[str, Any] = {
-        f"data.{prefix}{side}": [str(workshop.file(f"{part}.{side}"))]
-        for prefix, part in (("", "train"), ("valid_", "valid"))
-        for side in ("src", "tgt")
-    }
-    flags |= {"data.directions": ["en:de"], "data.bidirectional": True, "model.kind": "transformer"}
-    sets = workshop.settings("transformer", **changes)
-    workshop.train(resolve(flags, sets=sets, preset_name="tiny").config, folder)
-    return folder
-
-
-def test_a_run_of_both_directions_reranks_its_own_translations(both_ways: Path) -> None:
-    """Sources of the reversed direction have the tag of the source language."""
-    translator = attnkit.Translator.load(both_ways, device="cpu", threads=1, rerank_with=both_ways, rerank_weight=2.0)
-    run = load_run(both_ways, device="cpu")
-    for src, tgt in (("en", "de"), ("de", "en")):
-        lines = ["1 2 3 4", "5 6 7", f"<2{tgt}> 8 9"]  # a tag that is written does not belong to the text
-        found = translator.translate(lines, tgt_lang=tgt, beam_size=4, num_hypotheses=4)
-        for one, line in zip(found, ["1 2 3 4", "5 6 7", "8 9"], strict=True):
-            (target,) = run.tgt_tokenizer.encode([line])
-            for hypothesis in (one, *one.alternatives):
-                (read,) = run.src_tokenizer.encode([hypothesis.text])
-                wanted = log_prob(run, [*tag_ids(run.src_tokenizer, f"<2{src}>"), *read], target)
-                assert hypothesis.reverse_log_prob == pytest.approx(wanted, abs=1e-4)
-            totals = [each.score + 2.0 * (each.reverse_score or 0.0) for each in (one, *one.alternatives)]
-            assert totals == sorted(totals, reverse=True)
-
-
 def test_the_text_of_a_segment_has_no_symbols_of_its_model(trained: Path) -> None:
     run = load_run(trained, device="cpu")
     masked = mask("See https://a.org at 10:30 today")
@@ -271,76 +189,6 @@ def test_the_text_of_a_segment_has_no_symbols_of_its_model(trained: Path) -> Non
     part = LineSegment(0, 0, [], [], text=text, masked=masked)
     direction = TranslationDirection(run.src_tokenizer, run.tgt_tokenizer)
     assert _plain_source(part, direction) == "See https://a.org at 10:30 today"
-
-
-@pytest.fixture(scope="module")
-def named(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Runs whose files name their languages, by direction."""
-    folder = tmp_path_factory.mktemp("named")
-    for language, side in (("en", "src"), ("de", "tgt"), ("fr", "tgt")):
-        shutil.copy(workshop.file(f"train.{side}"), folder / f"train.{language}")
-    runs = {}
-    for src, tgt in (("en", "de"), ("de", "en"), ("fr", "en")):
-        flags: dict[str, Any] = {
-            f"data.{key}": [str(folder / f"train.{side}")] for key, side in (("src", src), ("tgt", tgt))
-        }
-        flags["model.kind"] = "transformer"
-        sets = workshop.settings("transformer", limits__max_steps=2, data__held_out=8)
-        runs[f"{src}:{tgt}"] = folder / f"{src}-{tgt}"
-        workshop.train(resolve(flags, sets=sets, preset_name="tiny").config, runs[f"{src}:{tgt}"])
-    return runs
-
-
-def test_a_run_of_another_direction_is_refused(named: dict[str, Path], both_ways: Path, trained: Path) -> None:
-    def translate(run: Path, other: Path) -> Any:
-        return attnkit.Translator.load(run, device="cpu", threads=1, rerank_with=other).translate(["1 2"])[0]
-
-    assert translate(named["en:de"], named["de:en"]).reverse_score is not None
-    assert translate(named["en:de"], both_ways).reverse_score is not None, "its direction is known by the files' names"
-    assert translate(named["en:de"], trained).reverse_score is not None, "whose files name no language"
-    for run, other, said in (
-        ("en:de", "fr:en", "this run translates fr to en; the reverse of en to de is de to en"),
-        ("fr:en", "de:en", "this run translates de to en; the reverse of fr to en is en to fr"),
-        ("fr:en", "fr:en", "a run cannot rerank its own translations"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            translate(named[run], named[other])
-    with pytest.raises(UsageError, match="no direction of this run reverses fr to en: unknown target language 'fr'"):
-        translate(named["fr:en"], both_ways)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"beam_size": 1}, r"needs the hypotheses of a beam; greedy search has one hypothesis(.|\n)*--beam-size 5"),
-        ({"sampling": True}, r"needs the hypotheses of a beam; sampling has none(.|\n)*leave out --sampling"),
-    ],
-)
-def test_a_search_without_a_beam_is_refused(
-    trained: Path, backward: Path, options: dict[str, Any], message: str
-) -> None:
-    translator = attnkit.Translator.load(trained, device="cpu", threads=1, rerank_with=backward)
-    with pytest.raises(UsageError) as caught:
-        translator.translate(["1 2"], **options)
-    assert re.search(message, "\n".join(caught.value.lines()))
-
-
-def test_runs_that_cannot_rerank_are_refused(trained: Path, backward: Path, both_ways: Path, tmp_path: Path) -> None:
-    for weight in (-0.1, float("nan"), float("inf")):
-        with pytest.raises(UsageError, match="a number from 0 to 1,000,000, not"):
-            open_reranker(backward, weight)
-    with pytest.raises(RunError, match=r"no such (run|folder)|not a run|is missing|no checkpoint|does not exist"):
-        open_reranker(tmp_path / "none")
-    with pytest.raises(UsageError, match="a weight requires rerank_with"):
-        attnkit.Translator.load(trained, device="cpu", rerank_weight=1.0)
-    itself = attnkit.Translator.load(trained, device="cpu", threads=1, rerank_with=trained)
-    with pytest.raises(UsageError, match="a run cannot rerank its own translations"):
-        itself.translate(["1"])
-    unknown = attnkit.Translator.load(trained, device="cpu", threads=1, rerank_with=both_ways)
-    with pytest.raises(
-        UsageError, match="no direction of this run reverses an unknown language to an unknown language"
-    ):
-        unknown.translate(["1"])
 
 
 def test_replicas_rerank_alike(trained: Path, backward: Path) -> None:
@@ -362,79 +210,3 @@ def test_progress_grows_to_the_number_of_lines(trained: Path, backward: Path) ->
     ranked.progress = told.append
     list(ranked.stream(LINES * 30, ranked.configure({"beam_size": 3}), Batching(16)))
     assert told == sorted(told) and told[-1] == len(LINES) * 30 and len(set(told)) > 5
-
-
-class TestRerankingCommand:
-    def test_lines_show_both_scores(self, call: Any, trained: Path, backward: Path, tmp_path: Path) -> None:
-        source = tmp_path / "in.txt"
-        source.write_text("".join(f"{line}\n" for line in LINES))
-        usual = (
-            "translate",
-            trained,
-            "-i",
-            source,
-            "--rerank-with",
-            backward,
-            "--rerank-weight",
-            WEIGHT,
-            "--device",
-            "cpu",
-        )
-        options = ("--beam-size", 5, "--num-hypotheses", 2, "--threads", 1)
-        code, text, _ = call(*usual, *options, "--return-scores")
-        assert code == 0
-        translator = attnkit.Translator.load(
-            trained, device="cpu", threads=1, rerank_with=backward, rerank_weight=WEIGHT
-        )
-        found = translator.translate(LINES, beam_size=5, num_hypotheses=2)
-        wanted = [each for one in found for each in (one, *one.alternatives)]
-        for line, one in zip(text.split("\n")[:-1], wanted, strict=True):
-            score, reverse, own = line.split("\t")
-            assert (float(score), own) == (pytest.approx(one.score, abs=1e-6), one.text)
-            assert (
-                reverse == ""
-                if one.reverse_score is None
-                else float(reverse) == pytest.approx(one.reverse_score, abs=1e-6)
-            )
-        code, text, _ = call(*usual, *options, "--json")
-        objects = [json.loads(line) for line in text.splitlines()]
-        for printed, one in zip(objects, found, strict=True):
-            for each, other in zip(printed["translations"], (one, *one.alternatives), strict=True):
-                assert (each["reverse_score"], each["reverse_log_prob"]) == (
-                    other.reverse_score,
-                    other.reverse_log_prob,
-                )
-            assert printed["confidence"] is None
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            (["--rerank-weight", "2"], "--rerank-weight requires --rerank-with"),
-            (["--rerank-with", "BACKWARD", "--rerank-weight", "-1"], "a number from 0 to 1,000,000, not -1"),
-            (["--rerank-with", "BACKWARD", "--return-confidence"], "reranked translations have no confidence"),
-            (["--rerank-with", "BACKWARD", "--beam-size", "1"], "greedy search has one hypothesis"),
-            (["--rerank-with", "TRAINED"], "a run cannot rerank its own translations"),
-        ],
-    )
-    def test_what_does_not_fit_is_refused(
-        self, call: Any, trained: Path, backward: Path, tmp_path: Path, options: list[str], message: str
-    ) -> None:
-        source = tmp_path / "in.txt"
-        source.write_text("1 2\n")
-        runs = {"BACKWARD": backward, "TRAINED": trained}
-        code, text, said = call("translate", trained, "-i", source, *(runs.get(word, word) for word in options))
-        assert (code, text) == (2, "") and message in said and len(said.splitlines()) <= 3
-
-    def test_a_job_is_resumed_with_the_same_reversed_run_alone(
-        self, call: Any, trained: Path, backward: Path, tmp_path: Path
-    ) -> None:
-        source, output = tmp_path / "in.txt", tmp_path / "out.txt"
-        source.write_text("".join(f"{line}\n" for line in LINES))
-        usual = ("translate", trained, "-i", source, "-o", output, "--resume", "--device", "cpu", "--threads", 1)
-        assert call(*usual, "--rerank-with", backward)[0] == 0
-        expected_text = output.read_text()
-        code, _, said = call(*usual, "--rerank-with", backward)
-        assert code == 0 and "is finished" in said
-        assert call(*usual, "--rerank-with", backward, "--rerank-weight", "0.25")[0] == 0
-        translator = attnkit.Translator.load(trained, device="cpu", threads=1, rerank_with=backward)
-        assert expected_text.split("\n")[:-1] == [one.text for one in translator.translate(LINES)]
