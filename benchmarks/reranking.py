@@ -1,10 +1,10 @@
 """Reranking by a run of the opposite direction on Multi30k: BLEU by beam and weight.
 
-    PYTHONPATH=src python benchmarks/reranking.py --data MULTI30K [--minutes 6] [--preset tiny]
+    PYTHONPATH=src python benchmarks/reranking.py --data MULTI30K [--epochs 20] [--preset tiny]
     PYTHONPATH=src python benchmarks/reranking.py --data MULTI30K --forward RUN --backward RUN
 
 MULTI30K has train, val and test_2016_flickr in .en and .de. Without runs, a model of each direction is trained for the
-minutes, one after the other, with one thread. Each beam is searched once: its hypotheses are scored by both runs, and
+epochs, one after the other, with one thread. Each beam is searched once: its hypotheses are scored by both runs, and
 the weights are tried on these scores. The weight with the best BLEU on the development set is chosen for each beam; the
 test set is scored with that weight alone, beside the same beam without reranking (paired bootstrap). Resumable: a run
 that is finished is not trained again. The figures are written to benchmarks/results/reranking.json.
@@ -42,11 +42,11 @@ def lines_of(data: Path, name: str) -> list[str]:
 
 def train(given: argparse.Namespace, src: str, tgt: str) -> Path:
     """Train a run of a direction, unless it is finished."""
-    run = WORK / f"{given.preset}-{given.minutes:g}-{src}-{tgt}"
+    run = WORK / f"{given.preset}-{given.epochs:g}-{src}-{tgt}"
     files = [("--src", "train", src), ("--tgt", "train", tgt)]
     files += [("--valid-src", DEVELOPMENT, src), ("--valid-tgt", DEVELOPMENT, tgt)]
     named = [part for option, name, side in files for part in (option, str(given.data / f"{name}.{side}"))]
-    limits = ["--set", f"limits.max_minutes={given.minutes}", "--set", f"seed={given.seed}"]
+    limits = ["--set", f"limits.max_epochs={given.epochs}", "--set", f"seed={given.seed}"]
     command = ["train", *named, "-o", str(run), "--preset", given.preset, "--threads", "1", "--quiet", *limits]
     subprocess.run([sys.executable, "-m", "attnkit", *command], check=True)
     return run
@@ -93,7 +93,7 @@ def main() -> None:
     """Train, search, choose the weight on the development set, score the test set once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=6.0, help="of training, per direction")
+    parser.add_argument("--epochs", type=float, default=20.0, help="of training, per direction")
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--forward", type=Path, help="finished en-de run")
@@ -110,7 +110,7 @@ def main() -> None:
     )
     result: dict[str, Any] = {
         "machine": machine(),
-        "models": {"preset": given.preset, "minutes": given.minutes, "seed": given.seed}
+        "models": {"preset": given.preset, "epochs": given.epochs, "seed": given.seed}
         if given.forward is None
         else [str(forward), str(backward)],
         "metric": "BLEU, cased, 13a; weight chosen on val, then test_2016_flickr once",

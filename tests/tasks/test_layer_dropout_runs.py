@@ -92,6 +92,7 @@ def test_r_drop_needs_dropout_that_differs_between_its_passes(workshop: Any) -> 
         workshop.configure("transformer", **DEEP, model__dropout=0.0, regularization={"r_drop": 5.0})
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own doing
 def test_compiled_layers_are_skipped(workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers are compiled one by one: a skipped one is not called."""
     from torch import _dynamo, nn
