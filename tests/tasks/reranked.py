@@ -16,7 +16,7 @@ from attnkit.tasks.translation.reranking import open_reranker
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 
 LINES = ["1 2 3 4 5", "", "9 8", "7 7 1 0 2 6", "4", "3 1 4 1 5 9 2", "2 7 1 8"]
-WEIGHT = 0.7
+WEIGHT = 4.0  #: so large that untrained models disagree
 
 
 def configure(workshop: Any, sides: tuple[str, str], **changes: Any) -> Any:
@@ -40,10 +40,10 @@ def pipeline(
 
 
 @torch.inference_mode()
-def log_prob(run: LoadedRun, src: list[int], tgt: list[int]) -> float:
+def log_prob(run: LoadedRun, src: list[int], tgt: list[int], *, ended: bool = True) -> float:
     """Return the log-probability of a target alone in its batch, with its end; the softmax is numpy's, in float64."""
     hidden = run.model.hidden(torch.tensor([[*src, EOS_ID]]), None, torch.tensor([[BOS_ID, *tgt]]))
     logits = run.model.head(hidden)[0].numpy().astype(np.float64)  # (T, V)
     shifted = logits - logits.max(axis=1, keepdims=True)
     log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return float(log_probs[np.arange(len(tgt) + 1), [*tgt, EOS_ID]].sum())
+    return float(log_probs[np.arange(len(tgt) + 1), [*tgt, EOS_ID]][: len(tgt) + ended].sum())

@@ -59,12 +59,12 @@ def named(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     for language, side in (("en", "src"), ("de", "tgt"), ("fr", "tgt")):
         shutil.copy(workshop.file(f"train.{side}"), folder / f"train.{language}")
     runs = {}
-    for src, tgt in (("en", "de"), ("de", "en"), ("fr", "en")):
+    for seed, (src, tgt) in enumerate((("en", "de"), ("de", "en"), ("fr", "en"))):
         flags: dict[str, Any] = {
             f"data.{key}": [str(folder / f"train.{side}")] for key, side in (("src", src), ("tgt", tgt))
         }
         flags["model.kind"] = "transformer"
-        sets = workshop.settings("transformer", limits__max_steps=2, data__held_out=8)
+        sets = workshop.settings("transformer", limits__max_steps=2, data__held_out=8, seed=seed)
         runs[f"{src}:{tgt}"] = folder / f"{src}-{tgt}"
         workshop.train(resolve(flags, sets=sets, preset_name="tiny").config, runs[f"{src}:{tgt}"])
     return runs
