@@ -16,7 +16,7 @@ from attnkit.tasks.translation.reranking import open_reranker
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 
 LINES = ["1 2 3 4 5", "", "9 8", "7 7 1 0 2 6", "4", "3 1 4 1 5 9 2", "2 7 1 8"]
-WEIGHT = 4.0  #: so large that untrained models disagree
+WEIGHT = 30.0  #: so large that untrained models disagree
 
 
 def configure(workshop: Any, sides: tuple[str, str], **changes: Any) -> Any:
