@@ -13,8 +13,8 @@ from attnkit.models.bert import Bert
 from attnkit.models.config import TransformerConfig
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, ElectraConfig, GptConfig
-from attnkit.models.layer_dropout import LayerDropout, layer_draws
 from attnkit.models.layers import PackedLayout
+from attnkit.models.linear import LayerDropout, layer_draws
 from attnkit.models.transformer import Transformer
 
 V = 30

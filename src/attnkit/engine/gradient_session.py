@@ -41,7 +41,7 @@ from attnkit.engine.session import TrainingSession
 from attnkit.engine.task import AnyTask, Evaluation, EvaluationCancelled, Prepared, TrainingOutcome
 from attnkit.engine.vocabularies import check_has_weights, check_init_conflicts
 from attnkit.errors import DivergedError
-from attnkit.models.layer_dropout import layer_draws
+from attnkit.models.linear import layer_draws
 from attnkit.runtime.devices import choose_device, choose_precision, name_device, set_threads
 from attnkit.training.flat_optimizer import Precision
 from attnkit.training.loop import TrainingJob, fit

@@ -28,7 +28,7 @@ from attnkit.engine.task import AnyTask, CorpusSize, task_of
 from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.io.plain_data import PlainResult
-from attnkit.models.layer_dropout import layer_draws
+from attnkit.models.linear import layer_draws
 from attnkit.runtime.devices import choose_device, choose_precision, name_device, set_threads
 from attnkit.training.config import LimitsConfig
 from attnkit.training.flat_optimizer import Precision

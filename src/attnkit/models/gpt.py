@@ -15,9 +15,8 @@ from attnkit.models.attention.multihead import Mix
 from attnkit.models.bert import STD, build_positions
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.language_config import GptConfig
-from attnkit.models.layer_dropout import LayerDropout
 from attnkit.models.layers import EncoderLayer, KeysAndValues, PackedLayout, SelfAttentionContext, top_norm
-from attnkit.models.linear import Dropout, Linear, some_outputs, without_dropout
+from attnkit.models.linear import Dropout, LayerDropout, Linear, some_outputs, without_dropout
 
 
 @dataclass

@@ -17,9 +17,8 @@ from attnkit.models.attention.patterns import make_pattern
 from attnkit.models.config import DecoderStart, TransformerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.layer_config import ties_sides
-from attnkit.models.layer_dropout import LayerDropout
 from attnkit.models.layers import DecoderLayer, EncoderLayer, PackedLayout, SelfAttentionContext, build_norm, top_norm
-from attnkit.models.linear import Dropout, Linear, WordDropout, init_xavier, without_dropout
+from attnkit.models.linear import Dropout, LayerDropout, Linear, WordDropout, init_xavier, without_dropout
 from attnkit.models.positions import PositionEmbedding
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import BOS_ID, EOS_ID

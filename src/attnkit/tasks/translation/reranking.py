@@ -33,7 +33,7 @@ from attnkit.text.inline_symbols import PLAIN, without_annotations
 from attnkit.text.tags import TranslationDirection, leading_code
 
 if TYPE_CHECKING:
-    from attnkit.tasks.translation.translator import TranslationPipeline
+    from attnkit.tasks.translation.second_search import Pipeline
 
 DEFAULT_WEIGHT = 1.0  #: of the reversed score: both directions count equally
 MAX_WEIGHT = 1e6
@@ -81,7 +81,7 @@ class Reranker:
         """Return a reranker with the same weights, and working memory of its own."""
         return Reranker(self.run, self._searcher.replicate(), self.weight)
 
-    def prepare(self, pipeline: TranslationPipeline, config: SearchConfig, languages: LanguagePair) -> Rerank:
+    def prepare(self, pipeline: Pipeline, config: SearchConfig, languages: LanguagePair) -> Rerank:
         """Return what reranks the hypotheses of a search in the pipeline's direction.
 
         ``languages`` are those that the user has named. Raises ``UsageError`` if the search has no beam, or the run is
@@ -202,7 +202,9 @@ def find_opposite(run: OpenedRun, languages: LanguagePair) -> TranslationDirecti
 
 
 def differ(one: str, other: str) -> bool:
-    """Return whether two codes name different languages; codes of different lengths may name the same.
+    """Return whether two codes name different languages, as far as they tell.
+
+    Codes of different lengths, such as ``de`` and ``deu``, may name the same.
 
     >>> differ("de", "en"), differ("pt-BR", "pt"), differ("de", "deu_Latn")
     (True, False, False)
