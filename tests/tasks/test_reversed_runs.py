@@ -84,15 +84,15 @@ def test_a_run_of_another_direction_is_refused(named: dict[str, Path], both_ways
     ):
         with pytest.raises(UsageError, match=said):
             translate(named[run], named[other])
-    with pytest.raises(UsageError, match="no direction of this run reverses fr to en: unknown target language 'fr'"):
+    with pytest.raises(UsageError, match="this run cannot reverse fr to en: unknown target language 'fr'"):
         translate(named["fr:en"], both_ways)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beam_size": 1}, r"needs the hypotheses of a beam; greedy search has one hypothesis(.|\n)*--beam-size 5"),
-        ({"sampling": True}, r"needs the hypotheses of a beam; sampling has none(.|\n)*leave out --sampling"),
+        ({"beam_size": 1}, r"needs a beam; greedy search has a single hypothesis(.|\n)*--beam-size 5"),
+        ({"sampling": True}, r"needs a beam; sampling has none(.|\n)*leave out --sampling"),
     ],
 )
 def test_a_search_without_a_beam_is_refused(
@@ -117,7 +117,7 @@ def test_runs_that_cannot_rerank_are_refused(trained: Path, backward: Path, both
         itself.translate(["1"])
     unknown = attnkit.Translator.load(trained, device="cpu", threads=1, rerank_with=both_ways)
     with pytest.raises(
-        UsageError, match="no direction of this run reverses an unknown language to an unknown language"
+        UsageError, match="this run cannot reverse an unknown direction: no target language is chosen language"
     ):
         unknown.translate(["1"])
 
@@ -170,7 +170,7 @@ class TestRerankingCommand:
             (["--rerank-weight", "2"], "--rerank-weight requires --rerank-with"),
             (["--rerank-with", "BACKWARD", "--rerank-weight", "-1"], "a number from 0 to 1,000,000, not -1"),
             (["--rerank-with", "BACKWARD", "--return-confidence"], "reranked translations have no confidence"),
-            (["--rerank-with", "BACKWARD", "--beam-size", "1"], "greedy search has one hypothesis"),
+            (["--rerank-with", "BACKWARD", "--beam-size", "1"], "greedy search has a single hypothesis"),
             (["--rerank-with", "TRAINED"], "a run cannot rerank its own translations"),
         ],
     )

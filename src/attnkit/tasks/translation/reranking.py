@@ -88,15 +88,14 @@ class Reranker:
         not of the opposite direction.
         """
         if config.sampling or config.beam_size < 2:
-            given = "sampling has none" if config.sampling else "greedy search has one hypothesis"
+            given = "sampling has none" if config.sampling else "greedy search has a single hypothesis"
             help = "leave out --sampling" if config.sampling else "add --beam-size 5"
-            raise UsageError(f"reranking needs the hypotheses of a beam; {given}", where=str(self.run.path), help=help)
+            raise UsageError(f"reranking needs a beam; {given}", where=str(self.run.path), help=help)
         if not has_choice(self.run):
             own = fingerprint_of(self.run.files)
             if any(fingerprint_of(run.files) == own for run in pipeline.runs):
-                help = "train one with --src and --tgt exchanged"
-                what = "a run cannot rerank its own translations; this needs a run of the opposite direction"
-                raise UsageError(what, where=str(self.run.path), help=help)
+                help = "give a run that was trained with --src and --tgt exchanged"
+                raise UsageError("a run cannot rerank its own translations", where=str(self.run.path), help=help)
         direction = find_opposite(self.run, named_languages(pipeline.runs[0], languages, pipeline.direction))
         tokenizers = pipeline.src_tokenizer, pipeline.tgt_tokenizer
         ways = TranslationDirection(*tokenizers), direction
@@ -190,7 +189,7 @@ def find_opposite(run: OpenedRun, languages: LanguagePair) -> TranslationDirecti
         try:
             return find_direction(run, wanted)
         except UsageError as error:
-            what = f"no direction of this run reverses {_arrow(languages)}: {error.what}"
+            what = f"this run cannot reverse {_arrow(languages)}: {error.what}"
             help = "choose another run" if all(languages) else "name the languages by --src-lang and --tgt-lang"
             raise UsageError(what, where=str(run.path), help=help) from None
     direction = find_direction(run)
@@ -214,5 +213,5 @@ def differ(one: str, other: str) -> bool:
 
 
 def _arrow(languages: LanguagePair) -> str:
-    src, tgt = (language or "an unknown language" for language in languages)
-    return f"{src} to {tgt}"
+    src, tgt = (language or "?" for language in languages)
+    return f"{src} to {tgt}" if any(languages) else "an unknown direction"
