@@ -116,9 +116,7 @@ def test_runs_that_cannot_rerank_are_refused(trained: Path, backward: Path, both
     with pytest.raises(UsageError, match="a run cannot rerank its own translations"):
         itself.translate(["1"])
     unknown = attnkit.Translator.load(trained, device="cpu", threads=1, rerank_with=both_ways)
-    with pytest.raises(
-        UsageError, match="this run cannot reverse an unknown direction: no target language is chosen language"
-    ):
+    with pytest.raises(UsageError, match="this run cannot reverse an unknown direction: no target language is chosen"):
         unknown.translate(["1"])
 
 
