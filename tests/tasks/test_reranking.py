@@ -161,6 +161,17 @@ def test_terms_of_a_glossary_stay(trained: Path, backward: Path) -> None:
             assert ("8 8 8" in output.text) is ("1" in line.source.split()) or "8 8 8" in output.text
 
 
+def test_passages_are_reranked(forward: Path, backward: Path) -> None:
+    lines = ["a b c", "x y", "one, two and three", "4 a"]
+    plain = attnkit.Translator.load(forward, device="cpu", threads=1)
+    ranked = attnkit.Translator.load(forward, device="cpu", threads=1, rerank_with=backward, rerank_weight=100.0)
+    usual, wanted = ([one.text for one in each.translate(lines, beam_size=8)] for each in (plain, ranked))
+    assert usual != wanted
+    assert [one.text for one in ranked.translate_protected(lines[:3], beam_size=8)] == wanted[:3]
+    document = ranked.translate_document("".join(f"<p>{line}</p>" for line in lines[:3]), "html", beam_size=8)
+    assert [one.text for one in document.passages] == wanted[:3]
+
+
 def test_a_reversed_model_without_positions_leaves_the_order(workshop: Any, trained: Path, tmp_path: Path) -> None:
     """Learned positions end: what is longer keeps its place, without a reversed score."""
     short = {"model__positions": "learned", "model__max_length": 30, "data__max_length": 25, "limits__max_steps": 3}
