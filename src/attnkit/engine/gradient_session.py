@@ -43,6 +43,7 @@ from attnkit.engine.vocabularies import check_has_weights, check_init_conflicts
 from attnkit.errors import DivergedError
 from attnkit.models.linear import layer_draws
 from attnkit.runtime.devices import choose_device, choose_precision, name_device, set_threads
+from attnkit.runtime.signals import release_free_memory
 from attnkit.training.flat_optimizer import Precision
 from attnkit.training.loop import TrainingJob, fit
 from attnkit.training.records import EvaluationRecord, StepRecord
@@ -250,6 +251,7 @@ class GradientSession(TrainingSession):
     def finalize(self, writer: RunWriter) -> Iterator[Event]:
         """Average the last checkpoints, if configured; warn of a result that is at chance."""
         yield from self._average(writer)
+        release_free_memory()
         with self.ranks.synchronized():
             if writer.is_writer:
                 try:

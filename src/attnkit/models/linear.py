@@ -189,8 +189,11 @@ def some_outputs(linear: nn.Linear, x: Tensor, ids: Tensor | None) -> Tensor:
 def pack(model: Model) -> Model:
     """Return a copy of a model for inference, with packed linear maps.
 
-    The copy has the current weights and no gradients. If packing brings no gain, the model itself is returned.
+    The copy has the current weights and no gradients. If packing brings no gain, or the maps are packed already, the
+    model itself is returned.
     """
+    if any(isinstance(module, PackedLinear) for module in model.modules()):
+        return model
     weights = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     if not HAS_PACKING or any(w.device.type != "cpu" or w.dtype not in PRODUCT_DTYPES for w in weights):
         return model
