@@ -74,6 +74,7 @@ _PARTS: dict[tuple[str, ...], str] = {
     _DROPOUT: "dropout dropout_rate hidden_dropout_prob resid_pdrop embd_pdrop",
     ("model.attention_dropout",): "attention_dropout attn_dropout attn_pdrop attention_probs_dropout_prob",
     ("model.activation_dropout",): "activation_dropout relu_dropout",
+    ("model.layer_dropout",): "layerdrop layer_drop encoder_layerdrop decoder_layerdrop stochastic_depth",
     ("model.word_dropout", "noise.word_dropout"): "word_dropout dropout_source dropout_target dropout_src dropout_trg",
     ("model.activation",): "activation activation_fn hidden_act",
     ("model.positions",): "position_encoding pos_enc position_embedding_type",
