@@ -19,6 +19,7 @@ import safetensors.torch
 import sentencepiece
 import torch
 import transformers
+from hub_runs import check_refusal
 from translators import m2m_folder, mbart_folder, nllb_folder, odd_lines, piece_names, pieces, sentences, three_steps
 
 from attnkit.conversion.export_coded import coded_contents
@@ -223,8 +224,9 @@ def test_a_strange_mbart_is_refused(name: str, tmp_path: Path) -> None:
     file, changes, reason = REFUSED[name]
     tree = json.loads((tmp_path / "hub" / file).read_text())
     (tmp_path / "hub" / file).write_text(json.dumps({**tree, **changes}))
-    with pytest.raises(RunError, match=reason):
+    with pytest.raises(RunError, match=reason) as caught:
         import_huggingface(tmp_path / "hub", tmp_path / "run", src_lang="en_XX", tgt_lang="de_DE")
+    check_refusal(caught.value)
     assert not (tmp_path / "run").exists()
 
 
