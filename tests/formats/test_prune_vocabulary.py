@@ -16,6 +16,7 @@ pytest.importorskip("sentencepiece")
 import sentencepiece
 import torch
 import transformers
+from t5_folders import T5_SHAPES, t5_folder
 from translators import (
     SHAPES,
     m2m_folder,
@@ -43,6 +44,9 @@ MODELS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = {
     "m2m100": (m2m_folder, {"end": 0.5}, {"src_lang": "en", "tgt_lang": "de"}),
     "nllb": (nllb_folder, {}, {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}),
     "mbart": (mbart_folder, {"end": 2.5}, {"src_lang": "en_XX", "tgt_lang": "de_DE"}),
+    "t5": (t5_folder, T5_SHAPES["t5"], {}),
+    "mt5": (t5_folder, T5_SHAPES["mt5"], {}),
+    "t5, text before sources": (t5_folder, T5_SHAPES["t5 v1.1"], {"source_prefix": "be do:"}),
 }
 SETTINGS: dict[str, Any] = {"max_length": 20, "length_penalty": 1.0}
 
@@ -89,10 +93,11 @@ def test_the_texts_are_cut_and_translated_as_before(name: str, tmp_path: Path) -
     back = import_huggingface(again, tmp_path / "again", **languages).path
     assert load_run(back, device="cpu").src_tokenizer.fingerprint == after.src_tokenizer.fingerprint
     assert load_translator([back]).translate(lines, beam_size=1, **SETTINGS) == translations
-    theirs = tokenizer_of(again) if not languages else their_tokenizer(again, languages)
+    theirs = their_tokenizer(again, languages) if "src_lang" in languages else tokenizer_of(again)
     for line in lines[:12]:
         (ids,) = after.src_tokenizer.encode([line])
-        assert theirs(line).input_ids == [orders(after.src_tokenizer)[id] for id in [*ids, 2]]
+        given = " ".join([*languages.get("source_prefix", "").split(), line])
+        assert theirs(given).input_ids == [orders(after.src_tokenizer)[id] for id in [*ids, 2]]
 
 
 def orders(tokenizer: Any) -> list[int]:
