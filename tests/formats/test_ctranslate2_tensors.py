@@ -99,6 +99,19 @@ def orders(run: Path, layout: Layout) -> list[list[int | None]]:
     return [list(origin.order)] * 2
 
 
+def turned(key: str, value: np.ndarray) -> np.ndarray:
+    """Return a tensor of Marian with its model's dimensions in our order.
+
+    transformers has the sines of positions before the cosines; here they alternate, and with them all that is added.
+    """
+    if key.endswith(("linear_0/bias", "/attention/linear_1/bias", "projection/bias")):
+        return value
+    out = "self_attention/linear_1/", "/attention/linear_2/", "ffn/linear_1/"
+    axis = 0 if any(part in key for part in out) else value.ndim - 1
+    n = value.shape[axis] // 2
+    return value.take(np.arange(2 * n).reshape(2, n).T.ravel(), axis)
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_tensor_is_that_of_the_imported_folder(name: str, tmp_path: Path) -> None:
     layout = LAYOUTS[name]
@@ -107,31 +120,33 @@ def test_every_tensor_is_that_of_the_imported_folder(name: str, tmp_path: Path) 
     run = import_huggingface(tmp_path / "hub", tmp_path / "run", src_lang=src, tgt_lang=tgt).path
     ours = read_model(export_ctranslate2(run, tmp_path / "ct2").path / "model.bin")
     theirs = getattr(transformers, layout.auto).from_pretrained(tmp_path / "hub").eval()
-    theirs.config.position_embedding_type = "absolute"  # which the converter asks for, and transformers 5 dropped
+    # Keys of published files, which the converter asks for and transformers 5 does not write.
+    theirs.config.position_embedding_type, theirs.config.normalize_before = "absolute", True
     spec = _MODEL_LOADERS[type(theirs.config).__name__].get_model_spec(theirs)
-    expected = {key: np.asarray(value) for key, value in variables(spec).items()}
-    n_words, n_tensors = 0, 0
+    expected = variables(spec)
+    known, n_tensors = orders(run, layout), 0
     for key, value in expected.items():
-        if value.ndim == 0 or value.dtype.kind not in "f":
+        if value.ndim == 0 or value.dtype.kind != "f" or (name == "roberta" and "pooler" in key):
+            continue  # a RoBERTa with a masked-LM head has no pooler
+        if key == "encoder/embeddings_1/weight" and key not in ours:
+            assert not value.any(), "the only segment is added to the positions"
             continue
-        found = ours.pop(key)
+        found, value = ours[key], turned(key, value) if name.startswith("marian") else value
         if key.endswith(WORDS):
-            order = orders(run, layout)[key.startswith("decoder")]
-            known = [place for place, id in enumerate(order) if id is not None and id < len(value)]
-            assert len(known) >= len(value) - 1
-            found, value = found[known], value[[order[place] for place in known]]
-            if name.startswith("marian"):  # BOS is the vector from which the decoder starts, padding has no vector
-                found, value = found[known.index(2) :], value[known.index(2) :]
-            n_words += 1
+            order = known[key.startswith("decoder")]
+            places = [place for place, id in enumerate(order) if place > 1 and id is not None and id < len(value)]
+            assert len(places) >= len(value) - 2, "padding and BOS"
+            found, value = found[places], value[[order[place] for place in places]]
         elif key.endswith("position_encodings/encodings"):
             n = min(len(found), len(value))
             assert n > 30
             found, value = found[:n], value[:n]
-        assert np.array_equal(found, value), key
+        sines = key.endswith("position_encodings/encodings") and name.startswith(("m2m", "nllb", "marian"))
+        np.testing.assert_allclose(found, value, rtol=0, atol=2e-5 if sines else 0, err_msg=key)
         n_tensors += 1
     left = {key for key, value in ours.items() if value.ndim and key not in expected}
-    assert all(not ours[key].any() for key in left), left
-    assert n_words >= 1 and n_tensors > 20
+    assert left <= {"decoder/projection/bias"} and not any(ours[key][1:].any() for key in left), "but of padding"
+    assert n_tensors > 15
 
 
 def variables(spec: Any) -> dict[str, np.ndarray]:

@@ -50,8 +50,13 @@ WHOLE = {"split_special_tokens": True}
 
 @cache
 def all_lines(name: str) -> list[str]:
-    """Return the lines of both generators without repeats, for Marian also some behind codes."""
+    """Return the lines of both generators without repeats, for Marian also some behind codes.
+
+    For NLLB-200 and mBART-50 there are more of those in which transformers does not differ from SentencePiece.
+    """
     lines = [*odd_lines(5000), *hub_encoders.odd_lines(3000)]
+    if name in ("nllb", "mbart"):
+        lines += [line for line in odd_lines(9000, 9) if not has_mark(line) and not any(map(line.count, SPECIAL))]
     if name.startswith("marian"):
         lines += [f"{code}{line}" for line in lines[:150] for code in (">>fr<<", ">>de<< ", ">>xx<<", ">> ")]
     return list(dict.fromkeys(lines))
@@ -124,7 +129,7 @@ def test_ids_are_those_of_transformers(both: Tokenizers, side: str) -> None:
             spare = [space] if ends in (" ", "▁") else []
             assert same(both.sides[side], line, [*row, *spare], expected), (ascii(line), options)
         n_compared += len(pairs)
-    assert len(lines) > 5000 and n_compared > 0.5 * len(lines)
+    assert n_compared >= 5000, n_compared
 
 
 @pytest.mark.parametrize("side", ["src", "tgt"])
