@@ -469,6 +469,12 @@ def test_a_run_is_never_overwritten(hub: Path, tmp_path: Path) -> None:
         import_huggingface(hub, tmp_path / "other")
     with pytest.raises(RunError, match="no such folder"):
         import_huggingface(tmp_path / "none", tmp_path / "third")
+    with pytest.raises(RunError, match=r"config\.json is not a folder") as caught:
+        import_huggingface(hub / "config.json", tmp_path / "third")
+    assert "the folder that holds config.json" in str(caught.value.help)
+    with pytest.raises(RunError, match="no such folder: Helsinki-NLP/opus-mt-en-de") as caught:
+        import_huggingface(Path("Helsinki-NLP/opus-mt-en-de"), tmp_path / "third")
+    assert "hf download Helsinki-NLP/opus-mt-en-de --local-dir opus-mt-en-de" in str(caught.value.help)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2"])

@@ -92,7 +92,7 @@ def import_huggingface(
     Raises ``RunError`` if the model is unsupported or damaged, ``UsageError`` if ``run`` already contains a run.
     """
     if not folder.is_dir():
-        raise RunError(f"no such folder: {folder}", help="use a folder written by save_pretrained")
+        raise _no_folder(folder)
     check_is_new(run)
     with configs.naming_types():
         tree = read_tree(folder / "config.json")
@@ -110,6 +110,16 @@ def import_huggingface(
             what = f"vocabularies of {described.kind} cannot be pruned"
             raise UsageError(what, where="--prune-vocab", help=f"leave it out; it is for {', '.join(TRANSLATORS)}")
         return write_imported_run(folder, run, _convert(folder, tree, described))
+
+
+def _no_folder(folder: Path) -> RunError:
+    """Return what to raise for a folder that is missing, such as the name of a model of the hub."""
+    what, help = f"no such folder: {folder}", "use a folder written by save_pretrained"
+    if folder.exists():
+        what, help = f"{folder} is not a folder", "name the folder that holds config.json and the weights"
+    elif re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(folder)):
+        help = f"nothing is downloaded; do it first: hf download {folder} --local-dir {folder.name}"
+    return RunError(what, help=help)
 
 
 def _convert(folder: Path, tree: Mapping[str, Any], described: configs.ForeignModel) -> ImportedModel:
