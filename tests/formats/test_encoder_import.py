@@ -132,7 +132,7 @@ def special(line: str) -> bool:
     return any(mark in line for mark in ("<s>", "</s>", "[SEP]", "[CLS]"))
 
 
-@pytest.mark.parametrize("n", [400, pytest.param(8000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [400, pytest.param(9000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_odd_lines_are_cut_as_they_are_there(kind: str, n: int, tmp_path: Path) -> None:
     imported = Imported(tmp_path, kind)
@@ -143,7 +143,7 @@ def test_odd_lines_are_cut_as_they_are_there(kind: str, n: int, tmp_path: Path) 
     if kind == "xlm-roberta":
         check_pieces(imported, lines, rows)
         both = [place for place, line in enumerate(lines) if not any(mark in line for mark in LOST)]
-        assert len(both) > 0.7 * len(lines)
+        assert len(both) > 0.6 * len(lines)
     else:
         both = list(range(len(lines)))
     different = [lines[i] for i in both if imported.order[rows[i]].tolist() != expected[i]]
@@ -155,7 +155,7 @@ def test_odd_lines_are_cut_as_they_are_there(kind: str, n: int, tmp_path: Path) 
         (text,) = imported.tokenizer.decode([[id for id in rows[i] if id != UNK_ID]])
         assert text == joined(theirs, kind, known), ascii(lines[i])
         n_texts += text != ""
-    assert n_texts > 0.8 * len(both) and (n < 8000 or len(both) > 5000)
+    assert n_texts > 0.8 * len(both) and (n < 9000 or len(both) > 5000)
 
 
 def joined(theirs: Any, kind: str, ids: list[int]) -> str:

@@ -113,7 +113,7 @@ def import_huggingface(
 
 
 def _no_folder(folder: Path) -> RunError:
-    """Return what to raise for a folder that is missing, such as the name of a model of the hub."""
+    """Return the error for a folder that is missing, e.g. a name of the hub."""
     what, help = f"no such folder: {folder}", "use a folder written by save_pretrained"
     if folder.exists():
         what, help = f"{folder} is not a folder", "name the folder that holds config.json and the weights"
@@ -123,7 +123,7 @@ def _no_folder(folder: Path) -> RunError:
 
 
 def _convert(folder: Path, tree: Mapping[str, Any], described: configs.ForeignModel) -> ImportedModel:
-    """Convert an encoder or text generator; raise ``RunError`` if unsupported or damaged."""
+    """Convert an encoder or generator; raise ``RunError`` if it is damaged."""
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
         plan = _plan(described, tree, opened.entries, str(path))
