@@ -153,7 +153,9 @@ def test_odd_lines_are_cut_as_they_are_there(kind: str, n: int, tmp_path: Path) 
     for i in both:
         known = [id for id in expected[i] if id != unknown]
         (text,) = imported.tokenizer.decode([[id for id in rows[i] if id != UNK_ID]])
-        assert text == joined(theirs, kind, known), ascii(lines[i])
+        wanted = joined(theirs, kind, known)
+        # Of pieces behind an unknown one, the space before the first is kept by transformers alone.
+        assert text == wanted or (len(known) < len(rows[i]) and text.strip() == wanted.strip()), ascii(lines[i])
         n_texts += text != ""
     assert n_texts > 0.8 * len(both) and (n < 9000 or len(both) > 5000)
 
