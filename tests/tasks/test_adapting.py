@@ -11,10 +11,11 @@ import pytest
 from attnkit.analysis.compare_translators import check_tests, compare_translators
 from attnkit.data.config import DataConfig
 from attnkit.data.pairs import Pairs
+from attnkit.data.prepared_dir import DataCheckEvent
 from attnkit.engine.resolve import inherited, resolve
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.bleu import corpus_bleu
-from attnkit.tasks.translation.task import TASK
+from attnkit.tasks.translation.task import TASK, TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.lines import read_lines
 
@@ -65,7 +66,9 @@ def test_general_text_is_its_share_of_every_epoch(workshop: Any, tmp_path: Path,
     )
     # ``configure`` names the files of the workshop by flags, which come before settings.
     data = config.data.model_copy(update={"src": (str(paths["new.src"]),), "tgt": (str(paths["new.tgt"]),)})
-    workshop.train(config.model_copy(update={"data": data}), tmp_path / "run")
+    events = list(train(TrainRequest(config.model_copy(update={"data": data}), tmp_path / "run")))
+    few = {Path(event.report.src).name for event in events if isinstance(event, DataCheckEvent) and is_few(event)}
+    assert few == {"new.src"}, "general text may be short"
     pairs = Pairs.open(tmp_path / "run/data/train")
     n_new, n_general = pairs.corpora
     passes = data.sampling_weights(pairs.corpora)
@@ -79,6 +82,10 @@ def test_general_text_is_its_share_of_every_epoch(workshop: Any, tmp_path: Path,
         assert len(general) == pytest.approx(share / (1 - share) * n_new, abs=1) and len(general) < n_general
     assert set(drawn[0][drawn[0] >= n_new]) != set(drawn[1][drawn[1] >= n_new]), "another part every epoch"
     assert TASK.sampler(config.model_copy(update={"data": data}), type("Data", (), {"pairs": pairs})()) is not None
+
+
+def is_few(event: DataCheckEvent) -> bool:
+    return any(finding.name == "few" for finding in event.report.findings)
 
 
 def test_weights_and_general_text_together() -> None:
