@@ -108,7 +108,7 @@ def compare(plain: list[str], ranked: list[str], references: list[str]) -> dict[
     return {
         "beam": bleu(plain, references),
         "ranked": bleu(ranked, references),
-        "p": round(float(p_value or 0.0), 4),
+        "p": 1.0 if plain == ranked else round(float(p_value or 0.0), 4),
         "words per line": lengths,  # type: ignore[dict-item]
     }
 
