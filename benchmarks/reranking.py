@@ -6,8 +6,9 @@
 MULTI30K has train, val and test_2016_flickr in .en and .de. Without runs, a model of each direction is trained for the
 epochs, one after the other, with one thread. Each beam is searched once: its hypotheses are scored by both runs, and
 the weights are tried on these scores. The weight with the best BLEU on the development set is chosen for each beam; the
-test set is scored with that weight alone, beside the same beam without reranking (paired bootstrap). Resumable: a run
-that is finished is not trained again. The figures are written to benchmarks/results/reranking.json.
+test set is scored with that weight alone, beside the same beam without reranking (paired bootstrap). A length penalty
+chosen in the same way is the control: it shows what longer texts alone explain. Resumable: a run that is finished is
+not trained again. The figures are written to benchmarks/results/reranking.json.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ import argparse
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sacrebleu
 from peers import WORK as WORK_FOLDER
@@ -32,8 +32,20 @@ RESULT = HERE / "results" / "reranking.json"
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 BEAMS = (5, 10, 20, 40)
 DEVELOPMENT, TEST = "val", "test_2016_flickr"
-Candidates = list[list[tuple[str, float, float]]]
-"""Of each line: text, score of the search and reversed score of its hypotheses."""
+ALPHAS = (0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)  #: exponents of the length penalty
+
+
+class Candidate(NamedTuple):
+    """A hypothesis of the beam."""
+
+    text: str
+    score: float
+    reverse: float
+    log_prob: float
+    n_tokens: int  #: with the end
+
+
+Candidates = list[list[Candidate]]
 
 
 def lines_of(data: Path, name: str) -> list[str]:
@@ -52,23 +64,35 @@ def train(given: argparse.Namespace, src: str, tgt: str) -> Path:
     return run
 
 
-def candidates(forward: Path, backward: Path, lines: Sequence[str], beam: int) -> tuple[Candidates, float]:
-    """Return the hypotheses of each line with both scores, and the seconds that it took."""
+def candidates(forward: Path, backward: Path, lines: Sequence[str], beam: int) -> Candidates:
+    """Return the hypotheses of each line with both scores."""
     from attnkit import Translator
 
     translator = Translator.load(forward, device="cpu", threads=1, split="lines", rerank_with=backward, rerank_weight=0)
-    translator.translate(lines[:32], beam_size=beam, quiet=True)  # loads the loops
-    began = time.perf_counter()
     found = translator.translate(lines, beam_size=beam, num_hypotheses=beam, quiet=True)
-    seconds = time.perf_counter() - began
     # A reversed run with learned positions reads no longer lines: these keep the order of the search.
-    rows = [[(one.text, one.score, one.reverse_score or 0.0) for one in (line, *line.alternatives)] for line in found]
-    return rows, seconds
+    return [
+        [
+            Candidate(one.text, one.score, one.reverse_score or 0.0, one.log_prob, len(one.tokens) + 1)
+            for one in (line, *line.alternatives)
+        ]
+        for line in found
+    ]
 
 
-def choose(rows: Candidates, weight: float) -> list[str]:
-    """Return the best text of each line; a weight of 0 is the search's own."""
-    return [max(row, key=lambda one: one[1] + weight * one[2])[0] for row in rows]
+def choose(rows: Candidates, rank: Callable[[Candidate], float]) -> list[str]:
+    """Return the best text of each line."""
+    return [max(row, key=rank).text for row in rows]
+
+
+def by_weight(weight: float) -> Callable[[Candidate], float]:
+    """Return the rank by both runs; a weight of 0 is the search's own."""
+    return lambda one: one.score + weight * one.reverse
+
+
+def by_length(alpha: float) -> Callable[[Candidate], float]:
+    """Return the rank by another length penalty: what the length of the texts alone explains."""
+    return lambda one: one.log_prob / one.n_tokens**alpha
 
 
 def bleu(hypotheses: list[str], references: list[str]) -> float:
@@ -78,13 +102,13 @@ def bleu(hypotheses: list[str], references: list[str]) -> float:
 def compare(plain: list[str], ranked: list[str], references: list[str]) -> dict[str, float]:
     """Return the scores of both on the test set and the p-value of their difference."""
     metrics = {"BLEU": sacrebleu.BLEU(references=[references])}
-    _, scores = PairedTest([("beam", plain), ("reranked", ranked)], metrics, [references], "bs", 1000)()
+    _, scores = PairedTest([("beam", plain), ("ranked", ranked)], metrics, [references], "bs", 1000)()
     p_value = scores["BLEU"][1].p_value
     lengths = [round(sacrebleu.corpus_bleu(one, [references]).sys_len / len(references), 2) for one in (plain, ranked)]
     return {
         "beam": bleu(plain, references),
-        "reranked": bleu(ranked, references),
-        "p": round(float(p_value or 0.0), 4),
+        "ranked": bleu(ranked, references),
+        "p": 1.0 if plain == ranked else round(float(p_value or 0.0), 4),
         "words per line": lengths,  # type: ignore[dict-item]
     }
 
@@ -117,15 +141,19 @@ def main() -> None:
         "beams": {},
     }
     for beam in given.beams:
-        rows, seconds = candidates(forward, backward, sources[DEVELOPMENT], beam)
-        by_weight = {f"{weight:g}": bleu(choose(rows, weight), references[DEVELOPMENT]) for weight in WEIGHTS}
-        best = max(by_weight, key=lambda name: (by_weight[name], -float(name)))
-        test, _ = candidates(forward, backward, sources[TEST], beam)
+        rows = candidates(forward, backward, sources[DEVELOPMENT], beam)
+        weights = {w: bleu(choose(rows, by_weight(w)), references[DEVELOPMENT]) for w in WEIGHTS}
+        alphas = {alpha: bleu(choose(rows, by_length(alpha)), references[DEVELOPMENT]) for alpha in ALPHAS}
+        weight, alpha = max(WEIGHTS, key=lambda w: (weights[w], -w)), max(ALPHAS, key=lambda a: (alphas[a], -a))
+        test = candidates(forward, backward, sources[TEST], beam)
+        plain = choose(test, by_weight(0.0))
         result["beams"][f"{beam}"] = {
-            "development set, by weight": by_weight,
-            "weight": float(best),
-            "lines per second, search and both scores": round(len(rows) / seconds, 1),
-            "test set": compare(choose(test, 0.0), choose(test, float(best)), references[TEST]),
+            "development set, by weight": {f"{w:g}": score for w, score in weights.items()},
+            "weight": weight,
+            "test set": compare(plain, choose(test, by_weight(weight)), references[TEST]),
+            "development set, by length penalty alone": {f"{a:g}": score for a, score in alphas.items()},
+            "length penalty": alpha,
+            "test set, length penalty alone": compare(plain, choose(test, by_length(alpha)), references[TEST]),
         }
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
         print(json.dumps(result["beams"][f"{beam}"]), flush=True)

@@ -54,7 +54,7 @@ def command(
         Path | None, Option(help="Run of the opposite direction that ranks the beam, too.", metavar="RUN")
     ] = None,
     rerank_weight: Annotated[
-        float | None, Option(help="Weight of the score by --rerank-with. [default: 1]", metavar="NUMBER")
+        float | None, Option(help="Weight of the score by --rerank-with. [default: 0.5]", metavar="NUMBER")
     ] = None,
     target_prefix: Annotated[Path | None, Option(help="File with one target prefix per line.")] = None,
     shortlist: Annotated[Path | None, Option(help="Lexicon from align --run that restricts the output.")] = None,

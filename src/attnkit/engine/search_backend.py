@@ -150,7 +150,7 @@ def search_parts(
     def tell(n_more: int) -> None:
         nonlocal n_searched
         n_searched = max(n_searched, n_parts + n_more)
-        # Reranking takes about as long as the search.
+        # With reranking, a segment that is searched counts half.
         progress(n_parts + n_more if rerank is None else (n_searched + n_parts) // 2)
 
     def requested() -> Iterator[list[LineSegment]]:

@@ -93,7 +93,7 @@ class Translator:
             replace_unknowns: whether to replace ``<unk>`` by the source word with the most attention.
             dictionary: word lexicon of ``align``, by which such words are translated.
             rerank_with: run of the opposite direction, which ranks the hypotheses of each beam, too.
-            rerank_weight: weight of its score; None: 1.
+            rerank_weight: weight of its score; None: 0.5.
 
         Raises:
             RunError: a run is missing, damaged or of another task, or their vocabularies differ.
