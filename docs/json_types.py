@@ -94,6 +94,9 @@ class Hypothesis(TokenScores):
     text: str
     score: float  #: log_prob / length**length_penalty, plus any coverage penalty
     log_prob: float  #: natural log-probability
+    reverse_score: NotRequired[float | None]
+    """With --rerank-with: reverse_log_prob / source length**length_penalty; null if the reversed run cannot read it."""
+    reverse_log_prob: NotRequired[float | None]  #: log-probability of the source given the text, by the reversed run
     tokens: NotRequired[list[list[str]]]  #: with --return-attention: tokens of each sentence
     attention: NotRequired[list[list[list[float]]] | None]  #: with --return-attention: rows are target tokens
 

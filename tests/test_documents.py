@@ -263,7 +263,7 @@ MARKED = [
     name
     for name in DOCUMENTS
     if blocks(read(name), "(?:sh|python) run")
-    and not name.startswith(("docs/tutorials/", "docs/lecture/"))  # those run as they are
+    and not name.startswith(("docs/tutorials/", "docs/lecture/", "docs/concepts/"))  # those run as they are
 ]
 
 

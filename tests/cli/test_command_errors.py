@@ -81,10 +81,12 @@ def test_commands_and_flags(call: Call, trained: Path) -> None:
     refused(call("train"), 2, "no training data given", "--src a.en --tgt a.de")
     refused(call("train", "--src", "a.en"), 2, "data.src is given, but data.tgt is not", "--src a.en --tgt a.de")
     refused(call("train", "--preset"), 2, "'--preset' requires an argument", "help: write its value after it: --preset")
+    refused(call("export", trained, "x"), 2, "Missing option '--to'. Choose from: ctranslate2, huggingface, marian,")
     refused(call("export", trained, "--to", "attnkit", "-o", "x"), 2, "-o", "it is an argument: attnkit export RUN DIR")
     (said, _) = refused(call("train", "--preset", "enormous"), 2, "'enormous' is not one of", "attnkit train --help")
     assert "Value error" not in said
     refused(call("train", "--preset", "tinny"), 2, "'tinny' is not one of", "help: did you mean tiny?")
+    refused(call("train", "--preset", "finetune"), 2, "'finetune' is not one of", "help: did you mean adapt?")
     refused(call("finetune", "a", "--task", "classification"), 2, "did you mean text-classification?")
     refused(call("compare", "a", "b", "--ref", "c"), 2, "unknown option --ref", "did you mean --tgt?")
     refused(call("predict", trained, "a good film"), 2, "no such file: a good film", "standard input: echo TEXT | ")
@@ -101,6 +103,9 @@ def test_commands_and_flags(call: Call, trained: Path) -> None:
         ("train", "--batch-size", "use --set optimization.batch_tokens=VALUE (it counts tokens, not sentences)"),
         ("train", "--num-layers", "use --set model.encoder_layers=VALUE and model.decoder_layers=VALUE"),
         ("train", "--hidden-size", "use --set model.d_model=VALUE"),
+        ("train", "--adapter", "use --set adapter.kind=VALUE"),
+        ("pretrain-clm", "--lora-rank", "use --set adapter.rank=VALUE"),
+        ("finetune", "--target-modules", "use --set adapter.maps=VALUE"),
         ("pretrain-mlm", "--num-layers", "use --set model.n_layers=VALUE"),
         ("pretrain-clm", "--block-size", "use --set data.sequence_length=VALUE"),
         ("pretrain-clm", "--patience", "use --set limits.early_stopping_patience=VALUE"),
@@ -123,6 +128,7 @@ def test_options_of_other_tools_are_answered_with_ours(call: Call, command: str,
         ("optimization.batch_size", "'optimization.batch_tokens'"),
         ("beams", "'decoding.beam_size'"),
         ("hidden_size", "'model.d_model'"),
+        ("lora_alpha", "'adapter.alpha'"),
         ("model.num_layers", "'model.encoder_layers' or 'model.decoder_layers'"),
         ("training.warmup", "'optimization'"),
         ("dropout", "'model.dropout'"),
@@ -150,6 +156,9 @@ def test_run_folders(call: Call, trained: Path, tmp_path: Path) -> None:
     for command in (["translate"], ["average"]):
         refused(call(*command, tmp_path / "missing"), 4, "no such run folder")
         refused(call(*command, tmp_path / "other"), 4, "is not a run folder")
+    (tmp_path / "other/config.json").write_text("{}")
+    help = f"help: import it first: attnkit import huggingface {tmp_path / 'other'} -o RUN"
+    refused(call("translate", tmp_path / "other"), 4, "is not a run folder", help)
     refused(call("translate", trained / "checkpoints/step-12", "-i", "/dev/null"), 4, "is a checkpoint")
     refused(call("average", trained, "--last", 9), 4, "fewer than 9")
 

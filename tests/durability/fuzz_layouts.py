@@ -1,6 +1,6 @@
-"""Damaged folders of translators, GPT-2 and Mistral, for ``fuzz_loaders``: whole folders, and code inside them.
+"""Damaged folders of translators, generators and encoders, for ``fuzz_loaders``: whole folders, and code inside them.
 
-Made without transformers, as its files are laid out.
+Those of encoders are made by ``test_fuzz``, the others here, without transformers, as its files are laid out.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from attnkit.models.config import TransformerConfig
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import GptConfig
 from attnkit.models.transformer import Transformer
+from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 from attnkit.tasks.language_modeling.generate import Generator, search_config
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.sentencepiece_file import (
@@ -46,6 +47,7 @@ from attnkit.text.sentencepiece_file import (
 CODED = {"m2m100": ("en", "de"), "nllb": ("eng_Latn", "deu_Latn"), "mbart": ("en_XX", "de_DE")}
 """Layout with codes of languages -> those of a run."""
 LAYOUTS = ("marian", *CODED, "t5", "mistral", "gpt2")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "roformer", "distilbert", "electra", "modernbert")
 WORDS = ["▁", *"0123abxyé", "▁0", "▁1", "23", "ab", "▁ab", "日本"]
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 LENGTH = 32
@@ -173,7 +175,7 @@ class Evil:
 
 
 def import_damaged_layout(kind: str, good: Path, work: Path, source: random.Random) -> None:
-    """Import a damaged folder, translate or generate if that succeeds, and export the run."""
+    """Import a damaged folder; translate, generate or fill masks if that succeeds, and export the run."""
     shutil.rmtree(work, ignore_errors=True)
     (work / "outside").mkdir(parents=True)
     (work / "outside" / "text").write_text("outside")
@@ -186,7 +188,9 @@ def import_damaged_layout(kind: str, good: Path, work: Path, source: random.Rand
         src, tgt = CODED.get(kind, (None, None))
         run = import_huggingface(folder, work / "run", src_lang=src, tgt_lang=tgt).path
         assert not refused, "code of the folder was accepted"
-        if kind in ("gpt2", "mistral"):
+        if kind in ENCODERS:
+            FillMaskPipeline(load_model(run, "mlm", device="cpu"), top=2).fill(["0 1 ab é [MASK] 日本"])
+        elif kind in ("gpt2", "mistral"):
             opened = load_model(run, "clm", device="cpu")
             Generator(opened, search_config({"max_length": 3}), engine="torch").generate(["0 1 ab é"])
         else:
@@ -206,6 +210,8 @@ def other_form(folder: Path, kind: str) -> None:
     """Write the tokenizer of a folder as other versions of transformers do."""
     if kind == "gpt2":
         (folder / "tokenizer.json").unlink()
+    elif kind == "xlm-roberta":
+        (folder / "sentencepiece.bpe.model").unlink()
     elif kind == "m2m100":
         first = len(json.loads((folder / "vocab.json").read_text()))
         decoder = {str(first + number): {"content": code} for number, code in enumerate(("__en__", "__de__"))}
@@ -236,7 +242,9 @@ def damage(folder: Path, outside: Path, ran: Path, source: random.Random) -> boo
     elif kind == 7:
         for path in folder.glob("*.safetensors*"):
             path.unlink()
-        evil = {"model.shared.weight": Evil(ran), "transformer.wte.weight": Evil(ran)}
+        evil = {
+            f"{name}.weight": Evil(ran) for name in ("model.shared", "transformer.wte", "bert.embeddings.LayerNorm")
+        }
         path = folder / "pytorch_model.bin"
         if source.random() < 0.4:
             path.write_bytes(pickle.dumps(evil, source.choice((0, 2, 2, 5))))

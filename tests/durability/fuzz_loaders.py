@@ -30,7 +30,7 @@ import torch
 from commandline import bound_memory
 from crafted_pieces import piece_vocabulary
 from fuzz_hub import HUB, import_damaged_llama, make_llama
-from fuzz_layouts import LAYOUTS, import_damaged_layout, make_layouts
+from fuzz_layouts import ENCODERS, LAYOUTS, import_damaged_layout, make_layouts
 from fuzz_tables import make_tables, read_damaged
 from mutations import mutate_bytes, mutate_folder, mutate_json, mutate_safetensors, resign
 
@@ -290,7 +290,7 @@ READERS = (
     llama,
     tables,
 )
-LOADERS = {reader.__name__: reader for reader in READERS} | {kind: layout(kind) for kind in LAYOUTS}
+LOADERS = {reader.__name__: reader for reader in READERS} | {kind: layout(kind) for kind in (*LAYOUTS, *ENCODERS)}
 LOADERS |= {f"peft:{kind}": fuzz_adapters.reader(kind, True) for kind in fuzz_adapters.KINDS}
 LOADERS |= {f"good:{kind}": fuzz_adapters.reader(kind, False) for kind in fuzz_adapters.KINDS}
 

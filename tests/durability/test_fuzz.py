@@ -10,11 +10,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fuzz_adapters import ADAPTED, BASE, KINDS, PEFT, TUNED, good
+from fuzz_layouts import ENCODERS
 
 from attnkit.conversion.adapters import export_peft, merge_run
 from attnkit.engine.resolve import init_layer, resolve
@@ -26,6 +28,8 @@ LOADERS = ("configuration", "vocabulary", "manifest", "state", "safetensors", "t
 LOADERS += ("tsv", "vectors", "lexicon", "sentencepiece", "pickled", "peft", "adapter", "llama", "tables")
 LOADERS += ("marian", "m2m100", "nllb", "mbart", "t5", "mistral", "gpt2")  # whole folders
 LOADERS += ("head", *(f"peft:{kind}" for kind in KINDS))
+CAN_MAKE_ENCODERS = find_spec("transformers") is not None and find_spec("sentencepiece") is not None
+LOADERS += ENCODERS if CAN_MAKE_ENCODERS else ()
 Fuzz = Callable[[str, int, int], dict[str, Any]]
 
 
@@ -41,6 +45,8 @@ def fuzz(
     workshop.train(workshop.configure(**marian, adapter__rank=2, limits__max_steps=2), run, init_from=base)
     export_peft(run, place / PEFT)
     make_tuned(workshop, pretrained, place)
+    if CAN_MAKE_ENCODERS:
+        make_encoders(place)
     alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     process = subprocess.Popen(
         [sys.executable, str(script), str(trained), str(workshop.corpus), str(place)],
@@ -72,6 +78,18 @@ def make_tuned(workshop: Workshop, pretrained: Path, place: Path) -> None:
     workshop.train(config, run, init_from=pretrained)
     export_peft(run, good(place, PEFT, TUNED))
     merge_run(run, good(place, BASE, TUNED))
+
+
+def make_encoders(place: Path) -> None:
+    """Write a good folder of each encoder of transformers."""
+    folders = str(Path(__file__).parents[1] / "formats")
+    if folders not in sys.path:
+        sys.path.append(folders)
+    import hub_encoders
+
+    assert set(hub_encoders.ENCODERS) == set(ENCODERS)
+    for kind, make in hub_encoders.ENCODERS.items():
+        make(place / f"hub-{kind}")
 
 
 def judge(found: dict[str, Any], count: int) -> None:

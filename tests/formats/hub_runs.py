@@ -13,6 +13,7 @@ from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import tensors_of, to_bytes
 from attnkit.config import dump_yaml, validate
+from attnkit.errors import AttnkitError
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig, clm_preset, mlm_preset
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
@@ -111,3 +112,14 @@ def padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
 def random_rows(vocab_size: int) -> list[list[int]]:
     """Return three rows of different lengths."""
     return [torch.randint(4, vocab_size, (n,)).tolist() for n in (13, 7, 1)]
+
+
+MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "roformer", "distilbert", "electra", "modernbert", "gpt2", "llama"]
+MODEL_TYPES += ["mistral", "marian", "m2m_100", "mbart", "t5", "mt5"]
+
+
+def check_refusal(error: AttnkitError) -> None:
+    """Check that a refused folder has at most three lines, of which the last names all model types that are taken."""
+    help = str(error.help)
+    assert len(error.lines()) <= 3 and help.count(", ".join(MODEL_TYPES)) == 1, error.lines()
+    assert help.endswith(", ".join(MODEL_TYPES)) and help.count("model types: ") + help.count("supported: bert, ") == 1

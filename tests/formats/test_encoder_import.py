@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from hub_encoders import ENCODERS, LOST, SHAPES, odd_lines, rewrite
+from tokenizers import decoders
 
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
@@ -23,6 +24,7 @@ from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
 from attnkit.models.layers import PackedLayout
+from attnkit.protocols import UNK_ID
 from attnkit.text.tokenizer import Tokenizer
 
 NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-4}
@@ -130,27 +132,39 @@ def special(line: str) -> bool:
     return any(mark in line for mark in ("<s>", "</s>", "[SEP]", "[CLS]"))
 
 
-@pytest.mark.parametrize("n", [400, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [400, pytest.param(9000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_odd_lines_are_cut_as_they_are_there(kind: str, n: int, tmp_path: Path) -> None:
     imported = Imported(tmp_path, kind)
     theirs = transformers.AutoTokenizer.from_pretrained(imported.folder)
-    lines = [line for line in odd_lines(n) if not special(line)]
+    lines = list(dict.fromkeys(line for line in odd_lines(n) if not special(line)))
     rows = imported.tokenizer.encode(lines)
     expected = theirs(lines, add_special_tokens=False).input_ids
     if kind == "xlm-roberta":
         check_pieces(imported, lines, rows)
         both = [place for place, line in enumerate(lines) if not any(mark in line for mark in LOST)]
-        assert len(both) > 0.7 * len(lines)
+        assert len(both) > 0.6 * len(lines)
     else:
         both = list(range(len(lines)))
     different = [lines[i] for i in both if imported.order[rows[i]].tolist() != expected[i]]
     assert not different, list(map(ascii, different[:5]))
-    decoded = imported.tokenizer.decode(rows)
-    named = [i for i in both if 3 not in rows[i]]
-    assert len(named) > 0.2 * len(lines)
-    for i in named:  # transformers drops spaces before punctuation when it decodes word pieces
-        assert "".join(decoded[i].split()) == "".join(theirs.decode(expected[i]).split()), ascii(lines[i])
+    # Texts: unknown words, whose signs differ, are left out.
+    unknown, n_texts = theirs.unk_token_id, 0
+    for i in both:
+        known = [id for id in expected[i] if id != unknown]
+        (text,) = imported.tokenizer.decode([[id for id in rows[i] if id != UNK_ID]])
+        wanted = joined(theirs, kind, known)
+        # Of pieces behind an unknown one, the space before the first is kept by transformers alone.
+        assert text == wanted or (len(known) < len(rows[i]) and text.strip() == wanted.strip()), ascii(lines[i])
+        n_texts += text != ""
+    assert n_texts > 0.8 * len(both) and (n < 9000 or len(both) > 5000)
+
+
+def joined(theirs: Any, kind: str, ids: list[int]) -> str:
+    """Return the text of ids; as transformers decodes word pieces, but with the spaces before punctuation."""
+    if kind in ("roberta", "modernbert", "xlm-roberta"):
+        return str(theirs.decode(ids, clean_up_tokenization_spaces=False))
+    return str(decoders.WordPiece(prefix="##", cleanup=False).decode(theirs.convert_ids_to_tokens(ids)))
 
 
 def check_pieces(imported: Imported, lines: list[str], rows: list[list[int]]) -> None:
@@ -187,7 +201,7 @@ def test_sinusoids_that_are_none_are_refused(tmp_path: Path) -> None:
     rewrite(tmp_path / "hub", sinusoidal_pos_embds=True)
     with pytest.raises(RunError, match="has other values than the sinusoids") as caught:
         import_huggingface(tmp_path / "hub", tmp_path / "run")
-    assert caught.value.help == "set sinusoidal_pos_embds to false"
+    assert str(caught.value.help).startswith("set sinusoidal_pos_embds to false; model types: bert, ")
 
 
 @pytest.mark.parametrize(("kind", "key"), [("distilbert", "activation"), ("electra", "hidden_act")])

@@ -16,7 +16,7 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 import safetensors.torch
 import transformers
 from hub_encoders import odd_lines
-from hub_runs import ODD, TEXT, configure, save_run, shaken, vocabulary
+from hub_runs import ODD, TEXT, check_refusal, configure, save_run, shaken, vocabulary
 from tokenizers import Regex, decoders, models, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Engine
 
@@ -290,8 +290,9 @@ def test_bad_shards_are_refused(name: str, tmp_path: Path) -> None:
     llama_folder(tmp_path / "hub", shard="20KB")
     change, said = SHARDS[name]
     change(tmp_path / "hub")
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError, match=said) as caught:
         import_huggingface(tmp_path / "hub", tmp_path / "run")
+    check_refusal(caught.value)
     assert not (tmp_path / "run").exists()
 
 
@@ -333,8 +334,9 @@ def test_what_is_odd_about_a_configuration_is_said(name: str, tmp_path: Path) ->
     change, said = CONFIGS[name]
     path = tmp_path / "hub/config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError, match=said) as caught:
         import_huggingface(tmp_path / "hub", tmp_path / "run")
+    check_refusal(caught.value)
     assert not (tmp_path / "run").exists()
 
 

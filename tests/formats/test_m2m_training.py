@@ -146,7 +146,7 @@ def test_both_sides_are_encoded_behind_their_codes(imported: Imported, several: 
 def test_validation_translates_as_the_run_does(imported: Imported, several: Path) -> None:
     data, run = open_prepared(several / "data"), load_run(several, device="cpu")
     evaluation = TASK.evaluation(run.config, data, torch.device("cpu"), None)
-    found = evaluation.translate(run.model, run.model)
+    found = evaluation.translate(run.model)
     translator = attnkit.Translator.load(several, device="cpu", threads=1, engine="torch")
     (row,) = [json.loads(line) for line in (several / "metrics.jsonl").read_text().split("\n")[:-1]][-1:]
     names = dict.fromkeys(data.valid_directions)

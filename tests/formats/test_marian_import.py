@@ -19,6 +19,7 @@ import numpy as np
 import safetensors.torch
 import torch
 import transformers
+from hub_runs import check_refusal
 from translators import SHAPES, marian_folder, sentences, three_steps, tokenizer_of
 
 from attnkit.conversion import import_translator
@@ -349,8 +350,9 @@ def test_a_strange_folder_is_refused(name: str, tmp_path: Path) -> None:
     change, reason = REFUSED[name]
     marian_folder(tmp_path / "hub")
     change(tmp_path / "hub")
-    with pytest.raises(RunError, match=reason):
+    with pytest.raises(RunError, match=reason) as caught:
         import_huggingface(tmp_path / "hub", tmp_path / "run")
+    check_refusal(caught.value)
     assert not (tmp_path / "run").exists()
 
 
@@ -359,7 +361,7 @@ def test_a_strange_folder_is_refused(name: str, tmp_path: Path) -> None:
     [
         ({"model_type": "bart"}, "unsupported model_type 'bart'", "supported: bert, "),
         ({"normalize_before": True}, "unsupported normalize_before True for marian", "supported: False; model types: "),
-        ({"d_model": -1}, "the model cannot be imported: d_model: ", "supported: bert, "),
+        ({"d_model": -1}, "the model cannot be imported: d_model: ", "model types: bert, "),
         ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map", "of transformers; model types: bert, "),
         ({"model_type": "bert", "is_decoder": True}, "unsupported is_decoder True", "False; model types: bert, "),
     ],

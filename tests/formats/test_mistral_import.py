@@ -13,7 +13,7 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 
 import safetensors.torch
 import transformers
-from hub_runs import shaken
+from hub_runs import check_refusal, shaken
 from test_llama_import import LINEAR, imported, llama_tokenizer
 from test_llama_pieces import N_ROWS, lines_of, write
 
@@ -106,6 +106,7 @@ def test_a_window_shorter_than_its_texts_is_refused(name: str, tmp_path: Path) -
     path = tmp_path / "hub/config.json"
     tree = {key: value for key, value in json.loads(path.read_text()).items() if key != "sliding_window"}
     path.write_text(json.dumps(tree | change))
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError, match=said) as caught:
         import_huggingface(tmp_path / "hub", tmp_path / "run")
+    check_refusal(caught.value)
     assert not (tmp_path / "run").exists()

@@ -7,8 +7,8 @@ In three things attnkit differs, and follows SentencePiece, by which the models 
 - NllbTokenizer and MBart50Tokenizer keep the space at the end of a text as a piece of its own.
 - Their ``Precompiled`` loses combining marks behind some characters.
 
-In a run of one character, a unigram model may have several cuts of one score: their order may differ. An unknown piece
-is ``<unk>`` in a text; transformers leaves it out, as a special token.
+In a run of one character or syllable, a unigram model may have several cuts of one score: their order may differ. An
+unknown piece is ``<unk>`` in a text; transformers leaves it out, as a special token.
 """
 
 from __future__ import annotations
@@ -50,8 +50,13 @@ WHOLE = {"split_special_tokens": True}
 
 @cache
 def all_lines(name: str) -> list[str]:
-    """Return the lines of both generators without repeats, for Marian also some behind codes."""
+    """Return the lines of both generators without repeats, for Marian also some behind codes.
+
+    For NLLB-200 and mBART-50 there are more of those in which transformers does not differ from SentencePiece.
+    """
     lines = [*odd_lines(5000), *hub_encoders.odd_lines(3000)]
+    if name in ("nllb", "mbart"):
+        lines += [line for line in odd_lines(9000, 9) if not has_mark(line) and not any(map(line.count, SPECIAL))]
     if name.startswith("marian"):
         lines += [f"{code}{line}" for line in lines[:150] for code in (">>fr<<", ">>de<< ", ">>xx<<", ">> ")]
     return list(dict.fromkeys(lines))
@@ -103,9 +108,9 @@ def has_mark(line: str) -> bool:
 
 
 def same(tokenizer: Tokenizer, line: str, ours: list[int], expected: list[int]) -> bool:
-    """Return whether ids are equal, but for the order of pieces in a run of one character, such as éé and é."""
+    """Return whether ids are equal, but for the order of pieces in a run of one part, such as éé and é, lyly and ly."""
     assert tokenizer.pieces is not None
-    run = re.search(r"(.)\1\1", tokenizer.pieces.normalize(line))
+    run = re.search(r"(.{1,4}?)\1\1", tokenizer.pieces.normalize(line))
     return ours == expected or (run is not None and sorted(ours) == sorted(expected))
 
 
@@ -124,7 +129,7 @@ def test_ids_are_those_of_transformers(both: Tokenizers, side: str) -> None:
             spare = [space] if ends in (" ", "▁") else []
             assert same(both.sides[side], line, [*row, *spare], expected), (ascii(line), options)
         n_compared += len(pairs)
-    assert len(lines) > 5000 and n_compared > 0.5 * len(lines)
+    assert n_compared >= 5000, n_compared
 
 
 @pytest.mark.parametrize("side", ["src", "tgt"])

@@ -11,10 +11,11 @@ import pytest
 from attnkit.analysis.compare_translators import check_tests, compare_translators
 from attnkit.data.config import DataConfig
 from attnkit.data.pairs import Pairs
+from attnkit.data.prepared_dir import DataCheckEvent
 from attnkit.engine.resolve import inherited, resolve
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.bleu import corpus_bleu
-from attnkit.tasks.translation.task import TASK
+from attnkit.tasks.translation.task import TASK, TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.lines import read_lines
 
@@ -65,7 +66,9 @@ def test_general_text_is_its_share_of_every_epoch(workshop: Any, tmp_path: Path,
     )
     # ``configure`` names the files of the workshop by flags, which come before settings.
     data = config.data.model_copy(update={"src": (str(paths["new.src"]),), "tgt": (str(paths["new.tgt"]),)})
-    workshop.train(config.model_copy(update={"data": data}), tmp_path / "run")
+    events = list(train(TrainRequest(config.model_copy(update={"data": data}), tmp_path / "run")))
+    few = {Path(event.report.src).name for event in events if isinstance(event, DataCheckEvent) and is_few(event)}
+    assert few == {"new.src"}, "general text may be short"
     pairs = Pairs.open(tmp_path / "run/data/train")
     n_new, n_general = pairs.corpora
     passes = data.sampling_weights(pairs.corpora)
@@ -81,6 +84,10 @@ def test_general_text_is_its_share_of_every_epoch(workshop: Any, tmp_path: Path,
     assert TASK.sampler(config.model_copy(update={"data": data}), type("Data", (), {"pairs": pairs})()) is not None
 
 
+def is_few(event: DataCheckEvent) -> bool:
+    return any(finding.name == "few" for finding in event.report.findings)
+
+
 def test_weights_and_general_text_together() -> None:
     data = DataConfig(src=("a", "b"), tgt=("c", "d"), weights=(2.0, 0.5), mix_src=("e",), mix_tgt=("f",), mix_share=0.5)
     assert data.sampling_weights([100, 200, 600]) == [2.0, 0.5, 0.5]
@@ -93,10 +100,16 @@ def test_weights_and_general_text_together() -> None:
 
 def test_comparison_scores_both_runs_and_counts_seen_lines(workshop: Any, trained: Path, tmp_path: Path) -> None:
     config = workshop.configure(limits__max_steps=14, adapter__rank=4, optimization__learning_rate=0.05)
-    workshop.train(config, tmp_path / "run", init_from=trained)
-    long = ["seven dogs run over the green meadow near the river " + word for word in ("today", "again", "now")]
+    long = ["seven dogs run over the green meadow near the river", "a man in a blue coat sells bread at the old market"]
+    long.append("nobody knows how many birds sleep under that bridge")
+    known = {"src": [long[0], f"{long[2]} today"], "tgt": [long[1], "eight words that no line of a test has, today"]}
     for side in ("src", "tgt"):
         (tmp_path / f"own.{side}").write_text("".join(f"{line}\n" for line in long))
+        lines = [*read_lines(workshop.file(f"train.{side}")), *known[side]]
+        (tmp_path / f"train.{side}").write_text("".join(f"{line}\n" for line in lines))
+    files = {side: (str(tmp_path / f"train.{side}"),) for side in ("src", "tgt")}
+    config = config.model_copy(update={"data": config.data.model_copy(update=files)})
+    workshop.train(config, tmp_path / "run", init_from=trained)
     tests = check_tests(
         [workshop.file("test.src"), tmp_path / "own.src"], [workshop.file("test.tgt"), tmp_path / "own.tgt"]
     )
@@ -108,7 +121,7 @@ def test_comparison_scores_both_runs_and_counts_seen_lines(workshop: Any, traine
     assert [score.name for score in first.scores] == ["BLEU", "chrF2"] and 0 < first.scores[0].p_value <= 1
     assert (first.n_lines, second.n_lines) == (40, 3)
     assert first.seen is not None and second.seen is not None
-    assert (second.seen.source, second.seen.target) == (0, 0)
+    assert (second.seen.source, second.seen.target) == (2, 1), "one with a word more, which is nearly the same line"
     assert told[:2] == ["translating test.src", "comparing test.src with the training text"]
 
 

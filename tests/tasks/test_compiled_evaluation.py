@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from attnkit.compiled import search as compiled_search
 from attnkit.engine.loading import load_checkpoint
 from attnkit.engine.vocabularies import Vocabularies
 from attnkit.errors import SystemFailure
@@ -28,14 +31,17 @@ def run(trained: Path) -> LoadedRun:
     return load_run(trained, device="cpu")
 
 
-def translate(run: LoadedRun, compiled: bool, **decoding: Any) -> list[str]:
+def build_evaluation(run: LoadedRun, compiled: bool, **decoding: Any) -> TranslationEvaluation:
     vocabularies, directions = Vocabularies(run.src_tokenizer, run.tgt_tokenizer), [""] * len(LINES)
     prepared: Any = SimpleNamespace(valid_src=LINES, valid_directions=directions, vocabularies=vocabularies)
     search = run.config.decoding.model_copy(update=decoding)
     form: Any = run.config.model if compiled else None
-    evaluation = TranslationEvaluation(prepared, search, torch.device("cpu"), 0, run.config.max_source, form)
+    return TranslationEvaluation(prepared, search, torch.device("cpu"), 0, run.config.max_source, form)
+
+
+def translate(run: LoadedRun, compiled: bool, **decoding: Any) -> list[str]:
     with torch.inference_mode():
-        return evaluation.translate(run.model, run.model)
+        return build_evaluation(run, compiled, **decoding).translate(run.model)
 
 
 @pytest.fixture
@@ -59,22 +65,32 @@ def test_texts_are_those_of_torch(run: LoadedRun, made: list[Any]) -> None:
     assert len(made) == 1
 
 
-def test_each_evaluation_is_of_the_present_weights(run: LoadedRun, made: list[Any]) -> None:
-    vocabularies, directions = Vocabularies(run.src_tokenizer, run.tgt_tokenizer), [""] * len(LINES)
-    prepared: Any = SimpleNamespace(valid_src=LINES, valid_directions=directions, vocabularies=vocabularies)
-    form: Any = run.config.model
-    settings = (prepared, run.config.decoding, torch.device("cpu"), 0, run.config.max_source)
-    evaluation, by_torch = TranslationEvaluation(*settings, form), TranslationEvaluation(*settings)
+def test_each_evaluation_is_of_the_present_weights(
+    run: LoadedRun, made: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Any] = []
+    load = compiled_search.load_loops
+    monkeypatch.setattr(compiled_search, "load_loops", lambda *settings: loaded.append(settings) or load(*settings))
+    evaluation, by_torch = build_evaluation(run, True), build_evaluation(run, False)
     model: Any = load_checkpoint(run.path, run.files, run.config, device="cpu", dtype=torch.float32).model
     other = copy.deepcopy(model)
     torch.manual_seed(1)
     with torch.inference_mode():
         for parameter in other.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
-        first, second = (evaluation.translate(each, each) for each in (model, other))
-        assert second == by_torch.translate(other, other) and second != first
-        assert evaluation.translate(model, model) == first
-    assert len(made) == 1  # its loops are loaded once
+        first, second = (evaluation.translate(each) for each in (model, other))
+        assert second == by_torch.translate(other) and second != first
+        assert evaluation.translate(model) == first
+    assert len(loaded) == 1 and len(made) == 3  # the loops are loaded once
+
+
+def test_nothing_is_kept_between_evaluations(run: LoadedRun, made: list[Any]) -> None:
+    evaluation = build_evaluation(run, True)
+    with torch.inference_mode():
+        evaluation.translate(run.model)
+    kept = weakref.ref(made.pop())
+    gc.collect()
+    assert kept() is None  # packed weights and working memory are as large as the model
 
 
 @pytest.mark.parametrize("decoding", [{"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.5}])

@@ -17,6 +17,7 @@ from attnkit.data import cooccurrence
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingFinished, TrainingStarted, TrainRequest, train
 from attnkit.errors import StoppedError
+from attnkit.tasks.word2vec import config as config_module
 from attnkit.tasks.word2vec import loop as legs
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec import workload
@@ -107,6 +108,20 @@ def test_the_vectors_are_both_words_together(text: Path, tmp_path: Path) -> None
         for word in group.split():
             near = {other for other, _ in vectors.most_similar(word, topn=3)}
             assert len(near & {*group.split()}) >= 2, word
+
+
+def test_the_cutoff_of_counts_is_that_of_the_size_of_the_text(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vectors(name: str, **changes: Any) -> bytes:
+        run(text, tmp_path / name, deterministic=True, **changes)
+        return outcome(tmp_path / name)["model"]
+
+    small, large = vectors("10", glove__x_max=10.0), vectors("100", glove__x_max=100.0)
+    assert small != large
+    assert vectors("small") == small
+    monkeypatch.setattr(config_module, "_LARGE_TEXT", 1800)  # as many words as the text has
+    assert vectors("large") == large
 
 
 def test_counts_are_kept_for_resuming(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,4 +105,6 @@ def check_header(raw: bytes, expected: Layout) -> dict[str, TensorEntry]:
 
 def misfit(checkpoint: Checkpoint, file: str, why: str) -> RunError:
     """Return the error of weights that do not fit the configuration."""
-    return RunError(f"the weights do not fit the configuration: {why}", where=str(checkpoint.path / file))
+    what = f"the weights do not fit the configuration: {why}"
+    help = "leave out --set model.KEY, or copy the run anew: its files do not belong together"
+    return RunError(what, where=str(checkpoint.path / file), help=help)

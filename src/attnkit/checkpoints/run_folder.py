@@ -43,7 +43,10 @@ def check_is_run(path: Path) -> None:
         run = path.resolve().parent.parent
         raise RunError(f"{path} is a checkpoint, not a run folder", help=f"name {run} and add --checkpoint {path.name}")
     if not is_run(path):
-        raise RunError(f"{path} is not a run folder", help="give the folder written by attnkit train")
+        help = "give the folder written by attnkit train"
+        if (path / "config.json").exists():  # as transformers writes it
+            help = f"import it first: attnkit import huggingface {path} -o RUN"
+        raise RunError(f"{path} is not a run folder", help=help)
 
 
 def check_target_dir(path: Path) -> None:

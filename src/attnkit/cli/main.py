@@ -284,7 +284,8 @@ def describe(error: BaseException) -> tuple[list[str], int]:
     if hasattr(error, "format_message"):  # click's own errors: wrong flags and arguments
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "attnkit"
-        message = error.format_message().replace("Value error, ", "")  # the prefix of pydantic
+        message = " ".join(error.format_message().split())  # choices are listed line by line
+        message = message.replace("Value error, ", "")  # the prefix of pydantic
         word = getattr(error, "option_name", None)
         if type(error).__name__ == "NoSuchOption" and context and isinstance(word, str):
             from attnkit.cli.unknown_options import suggest_option

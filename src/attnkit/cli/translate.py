@@ -50,6 +50,12 @@ def command(
     min_length: Annotated[int | None, Option(help="Minimum translation length in tokens.")] = None,
     max_length: options.MaxLength = None,
     num_hypotheses: Annotated[int | None, Option(help="Translations per line, on consecutive lines.")] = None,
+    rerank_with: Annotated[
+        Path | None, Option(help="Run of the opposite direction that ranks the beam, too.", metavar="RUN")
+    ] = None,
+    rerank_weight: Annotated[
+        float | None, Option(help="Weight of the score by --rerank-with. [default: 0.5]", metavar="NUMBER")
+    ] = None,
     target_prefix: Annotated[Path | None, Option(help="File with one target prefix per line.")] = None,
     shortlist: Annotated[Path | None, Option(help="Lexicon from align --run that restricts the output.")] = None,
     replace_unknowns: Annotated[
@@ -89,6 +95,7 @@ def command(
       attnkit translate run -i page.html -o page.de.html --format html
       attnkit translate run -i 'site/*.html' -o out --format html --resume
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
+      attnkit translate run -i test.en --rerank-with de-en --beam-size 10
       attnkit translate run -i test.en --adapter lora-run
       attnkit translate both -i test.en --tgt-lang de
       attnkit translate nllb -i test.fr --src-lang fra_Latn --tgt-lang deu_Latn
@@ -117,6 +124,8 @@ def command(
         source=source,
         search=search,
         prefixes=target_prefix,
+        rerank_with=rerank_with,
+        rerank_weight=rerank_weight,
         scores=return_scores,
         confidence=return_confidence,
         attention=return_attention,

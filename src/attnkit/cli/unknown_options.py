@@ -69,7 +69,10 @@ def suggest_choice(message: str) -> str:
     """
     given, _, listed = message.partition(" is not one of ")
     choices = re.findall("'([^']+)'", listed)
-    close = difflib.get_close_matches(given.rpartition(" ")[2].strip("'"), choices, n=1)
+    word = given.rpartition(" ")[2].strip("'")
+    if re.fullmatch("fine-?tun(e|ing)", word) and "adapt" in choices:  # the preset
+        return "did you mean adapt?"
+    close = difflib.get_close_matches(word, choices, n=1)
     return f"did you mean {close[0]}?" if close else ""
 
 

@@ -98,7 +98,7 @@ class CompiledSearch:
 
         ``notify`` receives a note before they are compiled. Raises ``SystemFailure`` if they cannot be.
         """
-        self._library = library or load_loops("search", packed.target, packed.precision, notify)
+        self.library = library or load_loops("search", packed.target, packed.precision, notify)
         self.packed, self.n_threads = packed, n_threads
         self._threads = Threads(n_threads)
         self._lock = threading.Lock()  # of the workspaces: one search at a time
@@ -163,7 +163,7 @@ class CompiledSearch:
         name = "greedy" if search.beam_size == 1 else "beam"
 
         def run(i: int) -> None:
-            self._library.call(name, sized.prepared, own, settings, self._spaces[i].work, results, shared)
+            self.library.call(name, sized.prepared, own, settings, self._spaces[i].work, results, shared)
 
         limits = own.limits.copy()
         stop_watch = None if stops is None else _StopWatch(stops, own.limits, results.lengths, shared)

@@ -1,7 +1,7 @@
 """Words of other tools and the configuration keys that they mean here.
 
-The words are options of fairseq, OpenNMT-py, JoeyNMT, Marian, Nematus, Hugging Face transformers, nanoGPT, gensim and
-word2vec. Knows no configuration: the caller says which keys exist.
+The words are options of fairseq, OpenNMT-py, JoeyNMT, Marian, Nematus, Hugging Face transformers and PEFT, nanoGPT,
+gensim and word2vec. Knows no configuration: the caller says which keys exist.
 """
 
 from collections.abc import Callable, Iterable
@@ -74,6 +74,7 @@ _PARTS: dict[tuple[str, ...], str] = {
     _DROPOUT: "dropout dropout_rate hidden_dropout_prob resid_pdrop embd_pdrop",
     ("model.attention_dropout",): "attention_dropout attn_dropout attn_pdrop attention_probs_dropout_prob",
     ("model.activation_dropout",): "activation_dropout relu_dropout",
+    ("model.layer_dropout",): "layerdrop layer_drop encoder_layerdrop decoder_layerdrop stochastic_depth",
     ("model.word_dropout", "noise.word_dropout"): "word_dropout dropout_source dropout_target dropout_src dropout_trg",
     ("model.activation",): "activation activation_fn hidden_act",
     ("model.positions",): "position_encoding pos_enc position_embedding_type",
@@ -83,6 +84,12 @@ _PARTS: dict[tuple[str, ...], str] = {
         "tied_embeddings tied_softmax share_all_embeddings share_embeddings share_decoder_input_output_embed"
     ),
     ("model.kind",): "arch architecture model_type encoder_type",
+    # Adapters, as in PEFT.
+    ("adapter.kind",): "adapter adapters lora use_lora use_peft peft_type",
+    ("adapter.rank",): "rank r lora_r lora_rank lora_dim",
+    ("adapter.alpha",): "lora_alpha",
+    ("adapter.dropout",): "lora_dropout",
+    ("adapter.maps",): "target_modules lora_target lora_target_modules",
     # Data and vocabulary.
     ("data.src",): "src source train_src src_train trainpref source_lang",
     ("data.tgt",): "tgt target trg train_tgt tgt_train target_lang ref reference references",

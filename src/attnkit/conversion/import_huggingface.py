@@ -92,25 +92,38 @@ def import_huggingface(
     Raises ``RunError`` if the model is unsupported or damaged, ``UsageError`` if ``run`` already contains a run.
     """
     if not folder.is_dir():
-        raise RunError(f"no such folder: {folder}", help="use a folder written by save_pretrained")
+        raise _no_folder(folder)
     check_is_new(run)
-    tree = read_tree(folder / "config.json")
-    if tree.get("model_type") in TRANSLATORS:
-        given = (src_lang, tgt_lang), prune_vocab, source_prefix
-        return write_imported_run(folder, run, convert_translator(folder, tree, *given))
-    if source_prefix:
-        what = "this model does not translate"
-        raise UsageError(what, where="--source-prefix", help="leave it out; it is for t5 and mt5")
-    if src_lang is not None or tgt_lang is not None:
-        what = "this model has no language codes"
-        raise UsageError(
-            what, where="--src-lang, --tgt-lang", help="leave them out; M2M100, NLLB-200 and mBART-50 take them"
-        )
     with configs.naming_types():
+        tree = read_tree(folder / "config.json")
+        if tree.get("model_type") in TRANSLATORS:
+            given = (src_lang, tgt_lang), prune_vocab, source_prefix
+            return write_imported_run(folder, run, convert_translator(folder, tree, *given))
         described = configs.read(tree, str(folder / "config.json"))
-    if prune_vocab:
-        what = f"vocabularies of {described.kind} cannot be pruned"
-        raise UsageError(what, where="--prune-vocab", help=f"leave it out; it is for {', '.join(TRANSLATORS)}")
+        if source_prefix:
+            what = "this model does not translate"
+            raise UsageError(what, where="--source-prefix", help="leave it out; it is for t5 and mt5")
+        if src_lang is not None or tgt_lang is not None:
+            help = "leave them out; M2M100, NLLB-200 and mBART-50 take them"
+            raise UsageError("this model has no language codes", where="--src-lang, --tgt-lang", help=help)
+        if prune_vocab:
+            what = f"vocabularies of {described.kind} cannot be pruned"
+            raise UsageError(what, where="--prune-vocab", help=f"leave it out; it is for {', '.join(TRANSLATORS)}")
+        return write_imported_run(folder, run, _convert(folder, tree, described))
+
+
+def _no_folder(folder: Path) -> RunError:
+    """Return the error for a folder that is missing, e.g. a name of the hub."""
+    what, help = f"no such folder: {folder}", "use a folder written by save_pretrained"
+    if folder.exists():
+        what, help = f"{folder} is not a folder", "name the folder that holds config.json and the weights"
+    elif re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(folder)):
+        help = f"nothing is downloaded; do it first: hf download {folder} --local-dir {folder.name}"
+    return RunError(what, help=help)
+
+
+def _convert(folder: Path, tree: Mapping[str, Any], described: configs.ForeignModel) -> ImportedModel:
+    """Convert an encoder or generator; raise ``RunError`` if it is damaged."""
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
         plan = _plan(described, tree, opened.entries, str(path))
@@ -133,8 +146,7 @@ def import_huggingface(
         sum(parameter.numel() for parameter in model.parameters()),
     )
     command = "embed" if any(_PRETRAIN in warning for warning in plan.warnings) else None
-    imported = ImportedModel(plan.task, config, texts, content, n_parameters, size, plan.warnings, command=command)
-    return write_imported_run(folder, run, imported)
+    return ImportedModel(plan.task, config, texts, content, n_parameters, size, plan.warnings, command=command)
 
 
 def _plan(

@@ -26,7 +26,6 @@ from attnkit.engine.vocabularies import Vocabularies
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface import translation_layout as layout
 from attnkit.formats.huggingface import weights
-from attnkit.formats.huggingface.config import naming_types
 from attnkit.formats.huggingface.layout import Link, their_shapes
 from attnkit.formats.huggingface.t5 import T5_KINDS
 from attnkit.formats.huggingface.translation_config import ForeignTranslator, read_translator
@@ -62,8 +61,7 @@ def convert_translator(
 
     Raises ``RunError`` if it is unsupported or damaged, ``DataError`` if text cannot be read.
     """
-    with naming_types():
-        found = read_translator(tree, str(folder / "config.json"))
+    found = read_translator(tree, str(folder / "config.json"))
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
         if found.kind in T5_KINDS:

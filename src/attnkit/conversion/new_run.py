@@ -23,7 +23,7 @@ def check_is_new(run: Path) -> None:
     """Raise ``UsageError`` if a folder contains a run, ``RunError`` if other files."""
     check_target_dir(run)
     if is_run(run):
-        raise UsageError("the output folder already contains a run", where=str(run), help="choose a new folder with -o")
+        raise UsageError("the output folder already contains a run", where=str(run), help="choose a new folder")
 
 
 def write_new_run(

@@ -2,10 +2,17 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+class ReverseScore(NamedTuple):
+    """What a model of the opposite direction says: of the source, given a hypothesis."""
+
+    log_prob: float  #: natural log-probability of the source, with its end
+    score: float  #: log_prob / length**alpha; length is that of the source in tokens, with its end
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,7 @@ class Hypothesis:
     finished: bool  #: False if truncated at the maximum length
     token_scores: list[float] | None = None
     """Log-probability of each token, with EOS_ID if finished; None unless asked for. The sum is ``log_prob``."""
+    reverse: ReverseScore | None = None  #: if a model of the opposite direction has ranked it
 
 
 NOTHING = Hypothesis([], -math.inf, -math.inf, None, False)

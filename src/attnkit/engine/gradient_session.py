@@ -41,7 +41,9 @@ from attnkit.engine.session import TrainingSession
 from attnkit.engine.task import AnyTask, Evaluation, EvaluationCancelled, Prepared, TrainingOutcome
 from attnkit.engine.vocabularies import check_has_weights, check_init_conflicts
 from attnkit.errors import DivergedError
+from attnkit.models.linear import layer_draws
 from attnkit.runtime.devices import choose_device, choose_precision, name_device, set_threads
+from attnkit.runtime.signals import release_free_memory
 from attnkit.training.flat_optimizer import Precision
 from attnkit.training.loop import TrainingJob, fit
 from attnkit.training.records import EvaluationRecord, StepRecord
@@ -82,6 +84,7 @@ def build_job(
         seed=config.seed,
         rank=ranks.rank,
         reduce=ranks.reduce if ranks.world > 1 else None,
+        draw_layers=layer_draws(model, config.seed),
         stop=stop,
         prefetch=evaluation.device.type == "cuda",
     )
@@ -248,6 +251,7 @@ class GradientSession(TrainingSession):
     def finalize(self, writer: RunWriter) -> Iterator[Event]:
         """Average the last checkpoints, if configured; warn of a result that is at chance."""
         yield from self._average(writer)
+        release_free_memory()
         with self.ranks.synchronized():
             if writer.is_writer:
                 try:

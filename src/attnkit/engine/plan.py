@@ -28,6 +28,7 @@ from attnkit.engine.task import AnyTask, CorpusSize, task_of
 from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.io.plain_data import PlainResult
+from attnkit.models.linear import layer_draws
 from attnkit.runtime.devices import choose_device, choose_precision, name_device, set_threads
 from attnkit.training.config import LimitsConfig
 from attnkit.training.flat_optimizer import Precision
@@ -225,6 +226,7 @@ def measure_rate(task: AnyTask, config: RunConfig, corpus: CorpusSize, seconds: 
             feed=BatchLoader(dataset, config.seed, optimization.batch_tokens, accumulate),
             loss=task.loss(config, model, None, device),
             config=settings,
+            draw_layers=layer_draws(model, config.seed),
             prefetch=device.type == "cuda",
         )
         n_steps = n_tokens = 0

@@ -96,7 +96,10 @@ class TaskSpec:
 
 
 # Dropout depends on the data; next_sentence and tie_embeddings concern only pretraining heads.
-EXCLUDED_INIT_KEYS = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
+EXCLUDED_INIT_KEYS = (
+    *("dropout", "attention_dropout", "activation_dropout", "layer_dropout"),
+    *("next_sentence", "tie_embeddings"),
+)
 """Model keys that a fine-tuned run does not inherit from the pretrained one."""
 
 # One task with two models: a hierarchical network trained from scratch, or a fine-tuned BERT.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from attnkit.text.inline_symbols import MaskedText
 
 Found = list[list[Hypothesis]]
+Rerank = Callable[[Sequence["LineSegment"], Found], Found]
+"""Function of segments and all of their hypotheses, best first, that returns these in another order."""
 WINDOW = 1 << 12  #: segments that compiled loops search together
 
 
@@ -58,6 +60,9 @@ class SearchJob:
     """
     report: Callable[[LineSegment, list[Hypothesis]], None] | None = None
     """Receives segments soon after they are done, from whole searches in compiled loops; see ``CompiledSearch``."""
+
+    rerank: Rerank | None = None
+    """Orders the whole beam, of which ``num_hypotheses`` are kept, in ``search_parts``; nothing is reported then."""
 
     def check(self, parts: Sequence[LineSegment]) -> StopCheck | None:
         """Return the function that says which segments are to end; None: none."""
@@ -136,16 +141,29 @@ def search_parts(
     """
     taken: list[Sequence[int]] = []
     found: Found = [[] for _ in parts]
-    n_parts = 0
+    n_parts = n_searched = 0
+    config = job.config
+    rerank = job.rerank if config.beam_size > 1 else None
+    if rerank is not None:
+        job = replace(job, config=config.model_copy(update={"num_hypotheses": config.beam_size}), report=None)
+
+    def tell(n_more: int) -> None:
+        nonlocal n_searched
+        n_searched = max(n_searched, n_parts + n_more)
+        # With reranking, a segment that is searched counts half.
+        progress(n_parts + n_more if rerank is None else (n_searched + n_parts) // 2)
 
     def requested() -> Iterator[list[LineSegment]]:
         for batch in batches:
-            progress(n_parts)
+            tell(0)
             taken.append(batch)
             yield [parts[i] for i in batch]
 
-    job = replace(job, progress=lambda n_more: progress(n_parts + n_more))
-    for number, hypotheses in enumerate(searcher.search_all(requested(), job)):
+    for number, hypotheses in enumerate(searcher.search_all(requested(), replace(job, progress=tell))):
+        if rerank is not None:
+            tell(len(hypotheses))
+            ranked = rerank([parts[i] for i in taken[number]], hypotheses)
+            hypotheses = [own[: config.num_hypotheses] for own in ranked]
         for i, own in zip(taken[number], hypotheses, strict=True):
             found[i] = own
         n_parts += len(hypotheses)

@@ -21,7 +21,7 @@ from attnkit.formats.passages import render
 from attnkit.formats.suffixes import DocumentFormat
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.files import as_path, check_lengths, single_lines, warn, windows
-from attnkit.library.translations import DocumentTranslation, Translation, as_translation
+from attnkit.library.translations import DocumentTranslation, Translation, as_translation, texts_of
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
 from attnkit.tasks.translation.directions import USUAL, LanguagePair, needs_languages
@@ -33,6 +33,7 @@ from attnkit.tasks.translation.documents import (
 )
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
+from attnkit.tasks.translation.reranking import open_reranker
 from attnkit.tasks.translation.score import PairScore, score_pairs
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
@@ -78,6 +79,8 @@ class Translator:
         shortlist: str | Path | None = None,
         replace_unknowns: bool = False,
         dictionary: str | Path | None = None,
+        rerank_with: str | Path | None = None,
+        rerank_weight: float | None = None,
     ) -> Translator:
         """Load a run, or several as an ensemble.
 
@@ -89,6 +92,8 @@ class Translator:
             shortlist: token lexicon of ``align``, which restricts translations to its entries.
             replace_unknowns: whether to replace ``<unk>`` by the source word with the most attention.
             dictionary: word lexicon of ``align``, by which such words are translated.
+            rerank_with: run of the opposite direction, which ranks the hypotheses of each beam, too.
+            rerank_weight: weight of its score; None: 0.5.
 
         Raises:
             RunError: a run is missing, damaged or of another task, or their vocabularies differ.
@@ -109,6 +114,12 @@ class Translator:
         if replace_unknowns:
             _check_attention(pipeline, "replace_unknowns")
             pipeline.replacer = UnknownReplacer(as_path(dictionary), pipeline.src_tokenizer, pipeline.tgt_tokenizer)
+        if rerank_weight is not None and rerank_with is None:
+            raise UsageError("a weight requires rerank_with", where="rerank_weight", help="add rerank_with=RUN")
+        if rerank_with is not None:
+            path, ways = Path(rerank_with), (device, precision, engine, threads)
+            pipeline.reranker = open_reranker(path, rerank_weight, *ways, notify=warn)
+            pipeline.reranker.load()
         languages, first = LanguagePair(src_lang, tgt_lang), opened[0]
         if any(languages):
             pipeline.set_languages(languages)
@@ -139,14 +150,12 @@ class Translator:
 
         Calls of one translator wait for each other; in compiled loops those of its replicas run at the same time.
         """
-        searcher = self._pipeline.searcher
-        assert isinstance(searcher, EngineSearch), "made by load"
-        pipeline = TranslationPipeline(self._pipeline.runs, searcher.replicate())
-        pipeline.segmenter.policy, pipeline.segmenter.tell = (
-            self._pipeline.segmenter.policy,
-            self._pipeline.segmenter.tell,
-        )
-        pipeline.shortlist, pipeline.replacer = self._pipeline.shortlist, self._pipeline.replacer
+        own = self._pipeline
+        assert isinstance(own.searcher, EngineSearch), "made by load"
+        pipeline = TranslationPipeline(own.runs, own.searcher.replicate())
+        pipeline.segmenter.policy, pipeline.segmenter.tell = own.segmenter.policy, own.segmenter.tell
+        pipeline.shortlist, pipeline.replacer = own.shortlist, own.replacer
+        pipeline.reranker = None if own.reranker is None else own.reranker.replicate()
         if any(self._languages):
             pipeline.set_languages(self._languages)
         return Translator(pipeline, self.summary, self._languages)
@@ -379,11 +388,6 @@ class Translator:
         pairs = (pair for both in sides for pair in zip(*both, strict=True))
         run, direction, stops = self._pipeline.runs[0], self._pipeline.direction, self._pipeline.stops
         return score_pairs(run, scorer, device, pairs, direction=direction, stops=stops)
-
-
-def texts_of(line: TranslatedLine) -> list[str]:
-    """Return the texts of a line's translations, best first."""
-    return [one.text for one in line.outputs]
 
 
 def _check_attention(pipeline: TranslationPipeline, name: str) -> None:

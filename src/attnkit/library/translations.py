@@ -23,6 +23,9 @@ class Hypothesized(PlainResult):
     tokens: list[str]
     token_scores: list[tuple[str, float]] | None
     """Tokens and their log-probabilities, with the end symbol of each sentence; None unless asked for."""
+    reverse_score: float | None
+    """Of a reranked translation: reverse_log_prob / source length**length_penalty, summed over sentences."""
+    reverse_log_prob: float | None  #: log-probability of the source given the translation, by the reversed run
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class Translation:
     tokens: list[str]
     token_scores: list[tuple[str, float]] | None
     """Tokens and their log-probabilities, with the end symbol of each sentence; None unless asked for."""
+    reverse_score: float | None
+    """Of a reranked translation: reverse_log_prob / source length**length_penalty, summed over sentences."""
+    reverse_log_prob: float | None  #: log-probability of the source given the translation, by the reversed run
     source_tokens: list[str]
     signs: list[Sign]  #: signs that the translation went wrong, or that the line is unlike the training text
     confidence: float | None
@@ -52,6 +58,8 @@ class Translation:
         """Return the translation as plain data, without what was not asked for."""
         without = replace(self, attention=None)  # asdict would copy all weights
         plain = {name: value for name, value in asdict(without).items() if value is not None}
+        for one in plain["alternatives"] if self.reverse_score is None else ():
+            del one["reverse_score"], one["reverse_log_prob"]
         if self.attention is not None:
             plain["attention"] = self.attention.weights
         return {**plain, "terms": [term._asdict() for term in self.terms]}
@@ -75,6 +83,11 @@ class DocumentTranslation(PlainResult):
         return in_order(sign for passage in self.passages for sign in passage.signs)
 
 
+def texts_of(line: TranslatedLine) -> list[str]:
+    """Return the texts of a line's translations, best first."""
+    return [one.text for one in line.outputs]
+
+
 def _attention(line: TranslatedLine, source_tokens: list[list[str]]) -> TranslationAttention:
     weights = line.outputs[0].attention or []
     return translation_attention(weights, line.outputs[0].tokens[: len(weights)], source_tokens[: len(weights)])
@@ -90,6 +103,8 @@ def as_translation(line: TranslatedLine, attention: bool) -> Translation:
             log_prob=one.log_prob,
             tokens=[token for part in one.tokens for token in part],
             token_scores=None if one.token_scores is None else [pair for part in one.token_scores for pair in part],
+            reverse_score=one.reverse_score,
+            reverse_log_prob=one.reverse_log_prob,
         )
         for one in line.outputs
     )

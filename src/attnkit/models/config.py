@@ -106,6 +106,8 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     """Dropout rate of the attention weights."""
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout rate after the feed-forward activation."""
+    layer_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Rate at which a training step skips each layer of encoder and decoder (LayerDrop, Fan et al. 2020)."""
     stack_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout rate of the outputs of encoder and decoder, after their last norms, as in T5."""
     word_dropout: float = Field(default=0.0, ge=0, lt=1)

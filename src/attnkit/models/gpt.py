@@ -16,7 +16,7 @@ from attnkit.models.bert import STD, build_positions
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.language_config import GptConfig
 from attnkit.models.layers import EncoderLayer, KeysAndValues, PackedLayout, SelfAttentionContext, top_norm
-from attnkit.models.linear import Dropout, Linear, some_outputs, without_dropout
+from attnkit.models.linear import Dropout, LayerDropout, Linear, some_outputs, without_dropout
 
 
 @dataclass
@@ -56,6 +56,7 @@ class Gpt(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.self_attention = SelfAttentionContext(config, causal=True)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
+        self.layer_dropout = LayerDropout(config.layer_dropout, config.n_layers)
         self.norm = top_norm(config)
         # No bias, as in GPT-2, so that weights convert to and from its checkpoints one to one.
         self.output = Linear(config.d_model, vocab_size, bias=False)
@@ -134,8 +135,9 @@ class Gpt(nn.Module):
 
     def _run_layers(self, x: Tensor, mixes: list[Mix]) -> Tensor:
         """Run one layer per mix; apply the final norm only after all layers."""
-        for layer, mix in zip(self.layers, mixes, strict=False):
-            x = layer(x, mix)
+        for i, (layer, mix) in enumerate(zip(self.layers, mixes, strict=False)):
+            if self.layer_dropout.keeps(i):
+                x = layer(x, mix)
         # With fewer mixes, return the features of an inner layer without the final norm.
         features: Tensor = x if len(mixes) < len(self.layers) else self.norm(x)
         return features

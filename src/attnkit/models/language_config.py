@@ -60,6 +60,8 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
     """Dropout rate of the attention weights."""
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout rate after the feed-forward activation."""
+    layer_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Rate at which a training step skips each layer (LayerDrop, Fan et al. 2020)."""
     # Embeddings.
     tie_embeddings: bool = True
     """Whether the output layer shares the embedding matrix."""

@@ -77,6 +77,7 @@ class LayerConfig:
         dropout: float
         attention_dropout: float
         activation_dropout: float
+        layer_dropout: float
 
         @property
         def glu(self) -> bool: ...  # these are not fields of every model

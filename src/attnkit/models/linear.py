@@ -1,4 +1,4 @@
-"""Linear maps with oneDNN or with weights per head, and a fast dropout on CPUs."""
+"""Linear maps with oneDNN or with weights per head, and dropout of three kinds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from attnkit.runtime.devices import HAS_PACKING, MIN_PRODUCT, PRODUCT_DTYPES, li
 
 HALF = (torch.bfloat16, torch.float16)
 FEW_ROWS = 8  #: below this number of rows, packing for oneDNN costs more than it gains
+
+_LAYERS = 1  # spawn key of skipped layers: other random numbers of a step are drawn from its seeds without one
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -186,8 +189,11 @@ def some_outputs(linear: nn.Linear, x: Tensor, ids: Tensor | None) -> Tensor:
 def pack(model: Model) -> Model:
     """Return a copy of a model for inference, with packed linear maps.
 
-    The copy has the current weights and no gradients. If packing brings no gain, the model itself is returned.
+    The copy has the current weights and no gradients. If packing brings no gain, or the maps are packed already, the
+    model itself is returned.
     """
+    if any(isinstance(module, PackedLinear) for module in model.modules()):
+        return model
     weights = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     if not HAS_PACKING or any(w.device.type != "cpu" or w.dtype not in PRODUCT_DTYPES for w in weights):
         return model
@@ -268,3 +274,50 @@ class WordDropout(Dropout):
         if not self.training or not self.rate:
             return x
         return x * F.dropout(x.new_ones(*x.shape[:-1], 1), self.rate)
+
+
+class LayerDropout(nn.Module):
+    """LayerDrop: choice of the layers of a stack that a training step skips.
+
+    Every layer is left out with the same probability, and what it would read goes to the next one (Fan et al. 2020,
+    Reducing Transformer Depth on Demand with Structured Dropout, section 3.2). Nothing is scaled; outside of training
+    all layers serve.
+
+    The choice is not drawn in a pass over the model: all micro-batches of a step and all ranks skip the same layers, so
+    that a step does not depend on how its batch is split, and shards of weights are gathered by all ranks or by none.
+    """
+
+    def __init__(self, rate: float, n_layers: int) -> None:
+        """Keep all layers until ``draw`` is called."""
+        super().__init__()
+        self.rate, self.kept = rate, [True] * n_layers
+
+    def draw(self, generator: np.random.Generator) -> None:
+        """Choose the layers of the next step."""
+        self.kept = (generator.random(len(self.kept)) >= self.rate).tolist()
+
+    def keeps(self, layer: int) -> bool:
+        """Return whether a layer, from 0, is computed: all of them outside training."""
+        return not self.training or self.kept[layer]
+
+    def extra_repr(self) -> str:
+        """Return the rate, for print(model)."""
+        return f"rate={self.rate}"
+
+
+def layer_draws(model: nn.Module, seed: int) -> Callable[[int], None] | None:
+    """Return what chooses the layers that steps skip; None if none are.
+
+    The function takes the number of the step, from 0. Its choice is a function of seed and step alone.
+    """
+    stacks = [part for part in model.modules() if isinstance(part, LayerDropout) and part.rate]
+    if not stacks:
+        return None
+
+    def draw(step: int) -> None:
+        # One generator for all stacks, in the order of the model, so that they differ.
+        generator = np.random.default_rng(np.random.SeedSequence([seed, step], spawn_key=(_LAYERS,)))
+        for stack in stacks:
+            stack.draw(generator)
+
+    return draw

@@ -18,7 +18,7 @@ from attnkit.models.config import DecoderStart, TransformerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.layer_config import ties_sides
 from attnkit.models.layers import DecoderLayer, EncoderLayer, PackedLayout, SelfAttentionContext, build_norm, top_norm
-from attnkit.models.linear import Dropout, Linear, WordDropout, init_xavier, without_dropout
+from attnkit.models.linear import Dropout, LayerDropout, Linear, WordDropout, init_xavier, without_dropout
 from attnkit.models.positions import PositionEmbedding
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import BOS_ID, EOS_ID
@@ -81,6 +81,7 @@ class Encoder(nn.Module):
         self.embedding = Embedding(config, vocab_size, config.embedding_norm)
         self.own = build_context(config, causal=False)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layer_dropout = LayerDropout(config.layer_dropout, config.encoder_layers)
         self.norm = top_norm(config)
         self.dropout = Dropout(config.stack_dropout)
 
@@ -89,8 +90,9 @@ class Encoder(nn.Module):
         x: Tensor = self.embedding(src)  # (B, S, D)
         n_unmixed, mask = (len(src), None) if src_mask is None else (0, src_mask[:, None, None, :])  # (B, 1, 1, S)
         own = self.own(x, PackedLayout(len(src), n_unmixed, mask), seen)  # one mix for all layers
-        for layer in self.layers:
-            x = layer(x, own)
+        for i, layer in enumerate(self.layers):
+            if self.layer_dropout.keeps(i):
+                x = layer(x, own)
         memory: Tensor = self.dropout(self.norm(x))
         return memory
 
@@ -104,6 +106,7 @@ class Decoder(nn.Module):
         self.embedding = Embedding(config, vocab_size, config.target_embedding_norm, config.decoder_start)
         self.own = build_context(config, causal=True)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.layer_dropout = LayerDropout(config.layer_dropout, config.decoder_layers)
         self.norm = top_norm(config)
         self.dropout = Dropout(config.stack_dropout)
         self.divisor = math.sqrt(config.d_model) if config.scaled_output else 1.0
@@ -131,7 +134,8 @@ class Decoder(nn.Module):
         mix = attend_within(scope, self.attention_dropout if self.training else 0.0, cross_seen)
         parts = self.project(memory).unbind(0)  # 2 L tensors (B, H, S, d)
         for i, layer in enumerate(self.layers):
-            x = layer(x, own, partial(mix, keys=parts[2 * i], values=parts[2 * i + 1]))
+            if self.layer_dropout.keeps(i):
+                x = layer(x, own, partial(mix, keys=parts[2 * i], values=parts[2 * i + 1]))
         return self._features(x)
 
     def _features(self, x: Tensor) -> Tensor:

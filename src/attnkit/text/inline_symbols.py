@@ -228,6 +228,20 @@ def annotate(text: str, terms: Sequence[tuple[int, int, str]]) -> str:
     return "".join([*pieces, text[place:]])
 
 
+def without_annotations(text: str) -> str:
+    """Return a text without what ``annotate`` has added.
+
+    >>> without_annotations(annotate("A dog runs", [(0, 1, "Ein"), (2, 5, "Hund")]))
+    'A dog runs'
+    """
+
+    def plain(match: re.Match[str]) -> str:
+        is_added = not text[: match.start()].strip(" ")  # the space before a term at the beginning
+        return match[2][is_added:] + match[3]
+
+    return _ANNOTATED.sub(plain, text)
+
+
 def places_in_plain(text: str) -> list[int]:
     """Return the place of each character in the text without annotations.
 

@@ -46,6 +46,8 @@ class TrainingJob:
     seed: int = 1
     rank: int = 0
     reduce: Callable[[Tensor], None] | None = None  #: sums a tensor over ranks in place; None for a single rank
+    draw_layers: Callable[[int], None] | None = None
+    """Chooses the layers that a step skips, given its number: the same on all ranks. None skips no layers."""
     stop: Callable[[], bool] | None = None  #: called once per step; all ranks stop if it returns True on any rank
     clock: Callable[[], float] = time.monotonic  #: seconds
     prefetch: bool = False
@@ -170,6 +172,8 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, ahead: Pref
     sums = [torch.zeros((), device=state.weights.device) for _ in range(2)]  # objective, reported loss
     # An evaluation between two steps leaves the model in evaluation mode.
     job.model.train()
+    if job.draw_layers is not None:
+        job.draw_layers(state.step)
     n_counted = len(step.micro_batches) - step.n_padding_batches
     for i, batch in enumerate(step.micro_batches):
         # Dropout is seeded by step, micro-batch and rank, so that no random state has to be saved.

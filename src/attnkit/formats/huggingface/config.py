@@ -184,12 +184,13 @@ class ForeignModel:
 
 @contextmanager
 def naming_types() -> Iterator[None]:
-    """Add the model types that are taken to the help of a refused configuration."""
+    """Add the model types that are taken to the help of a refused folder, once."""
     try:
         yield
     except RunError as error:
         types = ", ".join((*SUPPORTED, *TRANSLATORS))
-        error.help = f"supported: {types}" if error.help is None else f"{error.help}; model types: {types}"
+        if types not in (error.help or ""):
+            error.help = f"model types: {types}" if error.help is None else f"{error.help}; model types: {types}"
         raise
 
 
@@ -198,7 +199,7 @@ def read(tree: Any, where: str) -> ForeignModel:
     kind = tree.get("model_type") if isinstance(tree, Mapping) else None
     if kind not in SUPPORTED:
         what = "model_type is missing" if kind is None else f"unsupported model_type '{str(kind)[:40]}'"
-        raise RunError(what, where=where)
+        raise RunError(what, where=where, help=f"supported: {', '.join((*SUPPORTED, *TRANSLATORS))}")
     refuse_code(tree, where)
     try:
         keys = _KEYS[kind].model_validate(tree)

@@ -359,12 +359,14 @@ def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
     from attnkit.quality.doctor import Expected, examine_pair  # imported here: a resumed run checks no text
 
     limits = CheckConfig(max_ratio=data.max_character_ratio)
-    training = file_pairs(data.src + data.mix_src, data.tgt + data.mix_tgt)
+    learned, training = file_pairs(data.src, data.tgt), file_pairs(data.src + data.mix_src, data.tgt + data.mix_tgt)
     validation = file_pairs(data.valid_src, data.valid_tgt)
     alike = _training_files_alike(data)
     for src, tgt in [*training, *validation]:
         others = next(iter(alike.get((src, tgt), ())), None)
-        report = examine_pair(src, tgt, limits, others=others, expected=Expected(is_training=(src, tgt) not in alike))
+        # General text that is mixed in may be short: it is not what is to be learned.
+        expected = Expected(is_training=(src, tgt) in learned)
+        report = examine_pair(src, tgt, limits, others=others, expected=expected)
         event = DataCheckEvent(report, accepted=data.accept)
         yield event
         for other in alike.get((src, tgt), [])[1:]:

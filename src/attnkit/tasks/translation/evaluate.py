@@ -27,10 +27,12 @@ from attnkit.engine.search_backend import (
 from attnkit.engine.seq2seq import LocalSearch, greedy_ids, sample_indices
 from attnkit.engine.task import until_stopped
 from attnkit.errors import SystemFailure
+from attnkit.kernels.native import Library
 from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
 from attnkit.models.config import TransformerConfig
 from attnkit.models.linear import pack, without_dropout
 from attnkit.models.translation import TranslationModel
+from attnkit.runtime.signals import release_free_memory
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData
 from attnkit.text.sentences import split_ids
@@ -75,7 +77,7 @@ class TranslationEvaluation:
     has_adapters: bool = False  #: whether the model has adapters, which are merged for the evaluation
     symbols: DataConfig | None = None  #: settings of placeholders and annotations, if the model has learned any
     samples: list[tuple[str, str, str]] = field(default_factory=list)  #: (source, reference, translation)
-    _search: CompiledSearch | None = field(default=None, init=False, repr=False)  #: its loops are loaded once
+    _library: Library | None = field(default=None, init=False, repr=False)  #: compiled loops, loaded once
 
     def __call__(self, model: TranslationModel) -> dict[str, float]:
         """Return ``bleu``, ``chrf`` (0 to 100), ``loss`` (nats per token), ``perplexity``."""
@@ -84,10 +86,10 @@ class TranslationEvaluation:
 
             model = merged_copy(model)
         with without_dropout(model), torch.inference_mode():
-            # A copy with weights packed for fast matrix products, used for this evaluation only.
-            packed = pack(model)
-            loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
-            hypotheses = self.translate(packed, model)
+            # Copies with weights packed for fast matrix products, one at a time: each is as large as the model.
+            loss = development_loss(pack(model), self.prepared.valid, self.device, self.stop)
+            release_free_memory()
+            hypotheses = self.translate(model)
         references = self.prepared.valid_tgt
         picks = sample_indices(len(references), self.n_samples)
         self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
@@ -98,11 +100,8 @@ class TranslationEvaluation:
             "perplexity": math.exp(min(loss, 700.0)),
         }
 
-    def translate(self, packed: TranslationModel, model: TranslationModel) -> list[str]:
-        """Return greedy translations of the development set's source side.
-
-        Compiled loops pack the weights of the ``model`` themselves, torch searches with the ``packed`` one.
-        """
+    def translate(self, model: TranslationModel) -> list[str]:
+        """Return greedy translations of the development set's source side."""
         vocabularies = self.prepared.vocabularies
         lines, restore = self._lines()
         parts: list[LineSegment] = []
@@ -119,7 +118,7 @@ class TranslationEvaluation:
         searcher: SearchBackend | None = None
         if self.compiled is not None and self._fits(self.compiled, parts, greedy):
             searcher = self._compiled_searcher(self.compiled, model)
-        searcher = searcher or LocalSearch([packed], self.device)
+        searcher = searcher or LocalSearch([pack(model)], self.device)
         n_given = max((len(part.prefix) for part in parts), default=0)  # the code of a language
         found = greedy_ids(searcher, parts, greedy, self.stop, n_given)
         texts: list[list[str]] = [[] for _ in lines]
@@ -152,14 +151,14 @@ class TranslationEvaluation:
         weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
         try:
             packed = PackedTransformer(config, weights, self.prepared.vocabularies.tgt.n_words)
-            if self._search is None:
-                n_threads = number_of_threads(torch.get_num_threads())
-                self._search = CompiledSearch(packed, n_threads=n_threads)
+            n_threads = number_of_threads(torch.get_num_threads())
+            # A new one each time: packed weights and working memory are not kept while training goes on.
+            search = CompiledSearch(packed, n_threads=n_threads, library=self._library)
         except SystemFailure:  # no compiler, or no memory for it; the next evaluation would fail, too
             self.compiled = None
             return None
-        self._search.packed = packed
-        return WholeSearch(self._search, _WINDOW)
+        self._library = search.library
+        return WholeSearch(search, _WINDOW)
 
 
 def scores_by_direction(

@@ -121,5 +121,7 @@ def job_settings(request: TranslateRequest) -> dict[str, object]:
     models = [fingerprint_of(RunFolder(run).checkpoint(request.checkpoint)[0]) for run in request.runs]
     if request.adapter is not None:
         models.append(fingerprint_of(RunFolder(request.adapter).checkpoint()[0]))
-    left_out = ("skip", "threads", "runs", "source", "adapter")
+    if request.rerank_with is not None:
+        models.append(fingerprint_of(RunFolder(request.rerank_with).checkpoint()[0]))
+    left_out = ("skip", "threads", "runs", "source", "adapter", "rerank_with")
     return {**{name: str(value) for name, value in vars(request).items() if name not in left_out}, "models": models}

@@ -28,7 +28,7 @@ CountedSearch = Callable[[list[LineSegment], SearchJob, int, int], Found]
 
 
 class Pipeline(Protocol):
-    """What a second search takes of a ``TranslationPipeline``."""
+    """What a second search, or a reranker, takes of a ``TranslationPipeline``."""
 
     runs: list[OpenedRun]
     src_tokenizer: Tokenizer

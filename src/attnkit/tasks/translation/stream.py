@@ -66,6 +66,8 @@ class TranslateRequest:
     dictionary: Path | None = None
     suppress: Path | None = None  #: file of words and phrases that are never produced, one per line
     glossary: Path | None = None  #: terms and their translations, separated by tabs
+    rerank_with: Path | None = None  #: run of the opposite direction that ranks the hypotheses of the beam
+    rerank_weight: float | None = None  #: of its score; None: the default
     skip: int = 0  #: input lines, and prefixes, that were translated before
 
 
@@ -99,8 +101,14 @@ def open_translator(
         from attnkit.text.glossary import Glossary
 
         translator.set_glossary(Glossary.load(request.glossary), tell)
-    if request.confidence and (translator.curve is None or config.sampling):
+    if request.rerank_with is not None:
+        from attnkit.tasks.translation.reranking import open_reranker
+
+        ways = request.device, request.precision, engine, threads
+        translator.reranker = open_reranker(request.rerank_with, request.rerank_weight, *ways, notify=tell)
+    if request.confidence and (translator.curve is None or config.sampling or translator.reranker is not None):
         kind = "ensembles have" if len(request.runs) > 1 else "samples have" if config.sampling else "this run has"
+        kind = kind if translator.reranker is None else "reranked translations have"
         help = "see 'Confidence' in the guide to translation, or leave out --return-confidence"
         raise UsageError(f"{kind} no confidence", where=str(request.runs[0]), help=help)
     record = request.attention or config.coverage_penalty != 0 or request.unknowns
@@ -140,6 +148,8 @@ def load_translator(request: TranslateRequest, tell: Callable[[str], None]) -> t
     # What lacks a term is searched again; that search is loaded when it is needed.
     first = replace(job, joins=None)
     searcher.load(first, prefixes=request.prefixes is not None, shortlists=request.shortlist is not None)
+    if translator.reranker is not None:
+        translator.reranker.load()
     return translator, job
 
 
@@ -286,6 +296,9 @@ def check_request(request: TranslateRequest) -> None:
         raise UsageError(
             "a dictionary requires --replace-unknowns", where="--dictionary", help="add --replace-unknowns"
         )
+    if request.rerank_weight is not None and request.rerank_with is None:
+        what = "--rerank-weight requires --rerank-with"
+        raise UsageError(what, where="--rerank-weight", help="add --rerank-with and a run of the opposite direction")
     needs_json = {"--return-attention": request.attention, "--return-token-scores": request.token_scores}
     for option in [option for option, is_given in needs_json.items() if is_given and not request.as_json]:
         raise UsageError(f"{option} requires --json", where=option, help="add --json")
@@ -301,6 +314,7 @@ def render_lines(translation: TranslatedLine, request: TranslateRequest) -> list
     """Return an input line's output: one line per hypothesis, or one JSON object."""
     if request.as_json:
         kept = ["text", "score", "log_prob", *["token_scores"] * request.token_scores]
+        kept += ["reverse_score", "reverse_log_prob"] * (request.rerank_with is not None)
         kept += ["tokens", "attention"] * request.attention
         outputs = [{name: getattr(output, name) for name in kept} for output in translation.outputs]
         plain: dict[str, Any] = {"source": translation.source, "signs": translation.signs}
@@ -312,8 +326,15 @@ def render_lines(translation: TranslatedLine, request: TranslateRequest) -> list
         return [json.dumps(plain, ensure_ascii=False)]
     texts = [output.text for output in translation.outputs]
     if request.scores:
-        texts = [f"{output.score:.6f}\t{text}" for output, text in zip(translation.outputs, texts, strict=True)]
+        both = list(zip(translation.outputs, texts, strict=True))
+        if request.rerank_with is not None:
+            both = [(output, f"{printed(output.reverse_score)}\t{text}") for output, text in both]
+        texts = [f"{output.score:.6f}\t{text}" for output, text in both]
     if request.confidence:
-        known = "" if translation.confidence is None else f"{translation.confidence:.6f}"
-        texts = [f"{known}\t{text}" for text in texts]
+        texts = [f"{printed(translation.confidence)}\t{text}" for text in texts]
     return texts
+
+
+def printed(number: float | None) -> str:
+    """Return a number as lines of text have it; empty for None."""
+    return "" if number is None else f"{number:.6f}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from attnkit.decoding.hypothesis import ReverseScore
 from attnkit.metrics.labels import rounded
 from attnkit.protocols import EOS_ID
 from attnkit.quality.profile import TrainingProfile
@@ -38,6 +39,18 @@ class Output:
 
     None unless asked for by ``token_scores``. Their sum is ``log_prob``.
     """
+    reverse: list[ReverseScore | None] = field(default_factory=list)
+    """What the reversed run of a reranked search says of each segment, if it could read it."""
+
+    @property
+    def reverse_score(self) -> float | None:
+        """Reversed log_prob / source length**length_penalty, summed over segments."""
+        return _total(None if one is None else one.score for one in self.reverse)
+
+    @property
+    def reverse_log_prob(self) -> float | None:
+        """Log-probability of the source, given this text, by the reversed run."""
+        return _total(None if one is None else one.log_prob for one in self.reverse)
 
     @property
     def tokens(self) -> list[list[str]]:
@@ -59,6 +72,13 @@ class Output:
     def token_scores(self) -> list[list[tuple[str, float]]] | None:
         """Tokens of each segment and their log-probabilities, EOS included."""
         return None if self.log_probs is None else score_tokens(self.tokenizer, self.ids, self.log_probs)
+
+
+def _total(parts: Iterable[float | None]) -> float | None:
+    """Return the sum over segments; None of a blank line, or if a segment has none."""
+    known = list(parts)
+    found = [part for part in known if part is not None]
+    return sum(found) if found and len(found) == len(known) else None
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ from attnkit.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from attnkit.decoding.stopping import StopFlags
     from attnkit.decoding.suppression import SuppressedPhrases
+    from attnkit.tasks.translation.reranking import Reranker
     from attnkit.tasks.translation.terminology import Terminology, TermUse
     from attnkit.text.glossary import Glossary
 
@@ -99,17 +100,15 @@ class TranslationPipeline:
         self.shortlist: LexiconShortlist | None = None  #: restricts the target tokens of each sentence, if set
         self.suppressed: SuppressedPhrases | None = None  #: phrases that are never produced, if set by ``suppress``
         self.stops: StopFlags | None = None  #: flags of the lines that are to end, if set
-        self.terminology: Terminology | None = None
-        """Terms that translations must have, if set; requires a search that does not sample."""
-        self.replacer: UnknownReplacer | None = None
-        """Replaces unknown words, if set; requires recorded attention (``record``)."""
+        self.terminology: Terminology | None = None  #: terms that translations must have, if set; not with sampling
+        self.replacer: UnknownReplacer | None = None  #: of unknown words; requires recorded attention (``record``)
+        self.reranker: Reranker | None = None  #: ranks hypotheses by a reversed run, if set; requires a beam
         self._direction: TranslationDirection | None = None
         self._languages: LanguagePair | None = None  # of the direction
         self._configured: tuple[object, SearchConfig] | None = None  # options of the last call, with its settings
         if not has_choice(runs[0]):
             self.set_languages(USUAL)
-        self.progress: Callable[[int], None] = lambda n_lines: None
-        """Receives the number of lines translated so far, by ``translate_windows``."""
+        self.progress: Callable[[int], None] = lambda n_lines: None  #: receives the number of lines done so far
         self.report: Callable[[int, TranslatedLine], None] | None = None
         """Receives the number of a line and its translation, soon after it is done; see ``LineReports``."""
 
@@ -233,13 +232,15 @@ class TranslationPipeline:
     def job(self, config: SearchConfig, record: bool = False) -> SearchJob:
         """Return a search with the suppressed phrases and the terms that are set.
 
-        Raises ``UsageError`` if terms are set, but the search samples.
+        Raises ``UsageError`` if terms are set, but the search samples, or a reranker that does not fit.
         """
         if self.terminology is not None and config.sampling:
             raise UsageError("a glossary needs a beam search", where="sampling", help="leave out sampling")
         needs_terms = self.terminology is not None or self.inline.has_symbols
         joins = self._joins if needs_terms and not config.sampling else None
-        return SearchJob(config, record, self.suppressed, len(self.tgt_tokenizer.code_ids), joins, self.stops)
+        rerank = None if self.reranker is None else self.reranker.prepare(self, config, self._languages or USUAL)
+        n_given = len(self.tgt_tokenizer.code_ids)
+        return SearchJob(config, record, self.suppressed, n_given, joins, self.stops, rerank=rerank)
 
     @cached_property
     def _joins(self) -> NDArray[np.bool_]:
@@ -385,6 +386,7 @@ class TranslationPipeline:
                     attention=[h.attention.tolist() for h in chosen if h.attention is not None] or None,
                     tokenizer=self.tgt_tokenizer,
                     log_probs=[h.token_scores or [] for h in chosen] if config.token_scores else None,
+                    reverse=[hypothesis.reverse for hypothesis in chosen],
                 )
             )
         is_cut = any(part.before is None for part in parts)
@@ -393,5 +395,5 @@ class TranslationPipeline:
             needed = [term for part in parts for term in part.required if term.texts]  # without placeholders
             terms = tuple(self.terminology.uses(needed, outputs[0].text))
         ids, read = [part.ids for part in parts], [part.text for part in parts]
-        usual = self.profile, None if config.sampling else self.curve
+        usual = self.profile, None if config.sampling or self.reranker is not None else self.curve
         return TranslatedLine(line, ids, outputs, self.src_tokenizer, is_cut, signs, *usual, terms, masked, read)

@@ -17,6 +17,7 @@ Context = Literal["mean", "sum", "concat"]
 Loss = Literal["negative", "hierarchical", "full"]
 MAX_THREADS = 1024
 _MAX_BUCKETS = 1 << 27
+_LARGE_TEXT = 100_000_000  # words from which x_max is that of the paper: docs/log/2026-11-30-glove.md
 
 
 class WordTextConfig(WordsConfig, frozen=True, extra="forbid", strict=True):
@@ -46,12 +47,17 @@ class SubwordConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 class GloveConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Weighting of GloVe's least-squares loss (Pennington et al. 2014, section 3.1)."""
 
-    x_max: float = Field(default=100.0, gt=0, allow_inf_nan=False)
-    """Co-occurrence count from which a pair of words has weight 1."""
+    x_max: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Co-occurrence count from which a pair of words has weight 1. Null: 10 for fewer than 100 million words, else 100,
+    the value of the paper for billions of words."""
     exponent: float = Field(default=0.75, ge=0, le=10)
     """Exponent of the weight (x / x_max)**exponent of pairs with a count x below ``x_max``."""
     memory: float = Field(default=0.5, gt=0, le=4096)
     """Memory for counting co-occurrences, in gigabytes; excess counts are written to disk and merged."""
+
+    def cutoff(self, n_words: int) -> float:
+        """Return x_max for a text of n words."""
+        return self.x_max or (10.0 if n_words < _LARGE_TEXT else 100.0)
 
 
 class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True):

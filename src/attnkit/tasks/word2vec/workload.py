@@ -151,7 +151,7 @@ class GloveWorkload:
         self.concurrent = compiled_loop() is not None
         self.where = f"compiled loops, {_threads(config)}" if self.concurrent else "numpy"
         self._config = config
-        self._settings = GloveSettings(config.alpha, config.glove.x_max, config.glove.exponent)
+        self._settings = GloveSettings(config.alpha, config.glove.cutoff(encoded.n_raw), config.glove.exponent)
 
     def begin(self, matrices: Matrices) -> None:
         """Draw vectors and biases uniformly within ±0.5 / D; sums of squares stay 0."""
