@@ -49,8 +49,8 @@ def main() -> None:
     for precision in options.precision:
         packed = pack_weights(run, precision)
         search = CompiledSearch(packed)
-        timed: Any = TimedLibrary(search._library)
-        search._library = timed
+        timed: Any = TimedLibrary(search.library)
+        search.library = timed
         for beam_size in (1, 5):
             config, seconds = SearchConfig(beam_size=beam_size, scores=False), []
             for _ in range(options.rounds):

@@ -58,12 +58,15 @@ def test_a_dry_run_and_a_plan_count_lines(call: Call, mono: Path) -> None:
         (["--src", "a.en", "--tgt", "a.de"], "--denoise and --src cannot be combined", "with --init-from"),
         (["--pair", "en:de", "a.en", "a.de"], "--denoise and --pair cannot be combined", "with --init-from"),
         (["--valid-src", "v.en"], "--denoise and --valid-src cannot be combined", "use --valid-data FILE"),
+        (["--task", "autoencode"], "--denoise and --task autoencode cannot be combined", "leave out --task"),
+        (["--valid-data", "blank.en"], "no line left for validation", "give --valid-data"),
         (["--bidirectional"], "--denoise and --bidirectional cannot be combined", "with --init-from"),
         (["--denoise", "missing.en"], "missing.en", ""),
         (["--set", "data.denoise.mask=1"], "data.denoise.mask", "mask_prob"),
     ],
 )
 def test_wrong_input_is_refused(call: Call, mono: Path, more: list[str], message: str, help: str) -> None:
+    Path("blank.en").write_text("\n\n")
     code, _, err = call("train", "--denoise", "a.en", *more, "-o", "run", *TINY)
     assert code in (2, 3) and message in err and help in err
     assert len(err.strip().splitlines()) <= 3 and not Path("run").exists()

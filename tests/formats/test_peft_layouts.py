@@ -119,8 +119,9 @@ def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def check(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Compare logits except of BOS and padding, which Marian lacks."""
-    torch.testing.assert_close(ours[..., 4:], theirs[..., 4:], rtol=1e-5, atol=1e-4)
+    """Compare logits except of BOS and padding, which Marian lacks; rounding grows with the largest logit."""
+    atol = 2e-5 * max(5.0, float(theirs[..., 4:].abs().max()))  # 1e-4 up to 5; mT5's reach 11
+    torch.testing.assert_close(ours[..., 4:], theirs[..., 4:], rtol=1e-5, atol=atol)
 
 
 def test_an_adapter_of_peft_is_imported_merged_and_exported(imported: Imported, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ PICTURES = "a notebook shows a result; page() is its HTML"
 REASONS = {
     "check": {"export_to": "export refuses before it writes", "settings": "as export_to", "strict": "severity"},
     "train": {"dry_run": "it prints", "task": "train_autoencoder, train_classifier, word2vec", "pair": "data.pairs",
-              "valid_pair": "data.valid_pairs"},
+              "valid_pair": "data.valid_pairs", "denoise": "src and tgt are the same files, data.denoise={}"},
     **{name: {"dry_run": "it prints"} for name in ("pretrain-mlm", "pretrain-clm", "finetune", "sweep")},
     "word2vec train": {"dry_run": "it prints"},
     "predict": {"format": "texts are lists", "gold": "confusion(predicted, gold)", "confusion": "confusion",

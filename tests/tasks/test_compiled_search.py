@@ -516,7 +516,7 @@ def test_an_interrupt_stops_the_threads(monkeypatch: pytest.MonkeyPatch) -> None
         stopped.append(1)
 
     monkeypatch.setattr(workers, "wait", interrupted)
-    monkeypatch.setattr(engine, "_library", type("Endless", (), {"call": staticmethod(call)}))
+    monkeypatch.setattr(engine, "library", type("Endless", (), {"call": staticmethod(call)}))
     with pytest.raises(KeyboardInterrupt):
         engine.search(sentences(4), [9] * 4, SearchConfig(beam_size=1))
     assert stopped == [1, 1]

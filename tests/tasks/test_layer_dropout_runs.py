@@ -84,6 +84,15 @@ def test_only_skipped_layers_lack_gradients(workshop: Any, tmp_path: Path) -> No
         assert np.isfinite(array).all(), name
 
 
+def test_adapters_learn_nothing_in_a_step_that_skips_all_layers(workshop: Any, trained: Path, tmp_path: Path) -> None:
+    """What is left is frozen, so that there is no gradient to compute."""
+    lora = {"adapter__rank": 2, "adapter__alpha": 6.0, "model__layer_dropout": 0.999999}
+    workshop.train(workshop.configure("transformer", limits__max_steps=2, **lora), tmp_path / "run", init_from=trained)
+    factors = weights_of(tmp_path / "run", "adapter")
+    unchanged = [name for name, array in factors.items() if not array.any()]
+    assert len(factors) > 4 and 2 * len(unchanged) == len(factors)  # one of the two factors of a map starts at zero
+
+
 def test_r_drop_needs_dropout_that_differs_between_its_passes(workshop: Any) -> None:
     """Both passes are one batch, which skips the same layers."""
     from attnkit.errors import UsageError

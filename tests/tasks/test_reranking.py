@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from reranked import LINES, WEIGHT, configure, log_prob, pipeline
 
 import attnkit
 from attnkit.data.loader import Batching
+from attnkit.decoding.hypothesis import Hypothesis, ReverseScore
 from attnkit.engine.search_backend import LineSegment
 from attnkit.tasks.translation.loading import LoadedRun, load_run
-from attnkit.tasks.translation.reranking import _plain_source
+from attnkit.tasks.translation.reranking import Reranker, _plain_source
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.text.inline_symbols import annotate, mask
 from attnkit.text.tags import TranslationDirection
@@ -214,3 +216,14 @@ def test_progress_grows_to_the_number_of_lines(trained: Path, backward: Path) ->
     ranked.progress = told.append
     list(ranked.stream(LINES * 30, ranked.configure({"beam_size": 3}), Batching(16)))
     assert told == sorted(told) and told[-1] == len(LINES) * 30 and len(set(told)) > 5
+
+
+def test_a_weight_of_zero_is_the_order_of_the_search() -> None:
+    """Even for a hypothesis from which the source cannot be translated."""
+    hypotheses = [
+        Hypothesis([4], -1.0, score, None, True, reverse=ReverseScore(reverse, reverse))
+        for score, reverse in ((-0.5, -math.inf), (-1.0, -2.0))
+    ]
+    unloaded: Any = None
+    for weight, first in ((0.0, hypotheses[0]), (0.5, hypotheses[1])):
+        assert min(hypotheses, key=Reranker(unloaded, unloaded, weight)._place) is first

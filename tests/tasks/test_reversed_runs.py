@@ -15,7 +15,7 @@ import attnkit
 from attnkit.engine.resolve import resolve
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.translation.loading import load_run
-from attnkit.tasks.translation.reranking import open_reranker
+from attnkit.tasks.translation.reranking import DEFAULT_WEIGHT, open_reranker
 from attnkit.text.tags import tag_ids
 
 
@@ -191,6 +191,9 @@ class TestRerankingCommand:
         expected_text = output.read_text()
         code, _, said = call(*usual, "--rerank-with", backward)
         assert code == 0 and "is finished" in said
-        assert call(*usual, "--rerank-with", backward, "--rerank-weight", "0.25")[0] == 0
+        code, _, said = call(*usual, "--rerank-with", backward, "--rerank-weight", DEFAULT_WEIGHT)
+        assert code == 0 and "is finished" in said
+        code, _, said = call(*usual, "--rerank-with", backward, "--rerank-weight", "0.25")
+        assert code == 0 and "is finished" not in said
         translator = attnkit.Translator.load(trained, device="cpu", threads=1, rerank_with=backward)
         assert expected_text.split("\n")[:-1] == [one.text for one in translator.translate(LINES)]

@@ -117,6 +117,8 @@ def denoising_flags(flags: dict[str, object], files: list[str]) -> dict[str, obj
         what = f"--denoise and {clash[0]} cannot be combined"
         help = "use --valid-data FILE" if "valid" in clash[0] else "train on pairs afterwards, with --init-from"
         raise UsageError(what, help=help)
+    if flags.get("task") not in (None, "translation"):
+        raise UsageError(f"--denoise and --task {flags['task']} cannot be combined", help="leave out --task")
     sides = ("data.src", "data.tgt", "data.valid_src", "data.valid_tgt")
     valid = flags["data.valid_files"]
     return {**dict(zip(sides, (files, files, valid, valid), strict=True)), "data.valid_files": None, "data.denoise": {}}

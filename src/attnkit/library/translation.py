@@ -202,8 +202,8 @@ class Translator:
             tgt_lang: target language of a run with several; None: that of ``load``.
             quiet: whether to show no progress.
             on_done: receives the number of a line, from 0, and its translation soon after it is done, while others are
-                searched in compiled loops: in any order, in another thread, and not those that end last. It must return
-                soon and not translate here; what it raises is raised at the end.
+                searched in compiled loops: in any order, in another thread, not those that end last, and none with
+                rerank_with. It must return soon and not translate here; what it raises is raised at the end.
             options: see ``SearchArguments``, e.g. ``beam_size=1``.
 
         Raises:

@@ -189,8 +189,8 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, ahead: Pref
             reported = term.total if term.reported is None else term.reported
             sums[0], sums[1] = sums[0] + part.detach(), sums[1] + reported.detach() * share
             objective = part if objective is None else objective + part
-        # A micro-batch may have nothing to predict; without terms there is no graph.
-        if objective is not None:
+        # A micro-batch may have nothing to predict, and a step may skip all layers that are trained: there is no graph.
+        if objective is not None and objective.requires_grad:
             objective.backward()  # type: ignore[no-untyped-call]
         state.weights.accumulate_grads()
     state.weights.all_reduce_grads(job.reduce)

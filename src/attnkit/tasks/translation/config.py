@@ -160,14 +160,16 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         data = self.data
         if data.denoise is None:
             return self
-        for src, tgt in ((data.src, data.tgt), (data.valid_src, data.valid_tgt)):
-            if src != tgt:
-                raise ValueError("data.denoise restores lines: src and tgt must be the same files")
+        for prefix in ("", "valid_"):
+            if getattr(data, f"{prefix}src") != getattr(data, f"{prefix}tgt"):
+                raise ValueError(f"data.denoise needs the same files as data.{prefix}src and data.{prefix}tgt")
         for key in ("bidirectional", "mix_src", "placeholders", "annotate_terms"):
             if getattr(data, key):
                 raise ValueError(f"data.denoise cannot be combined with data.{key}")
         if data.directions is None and len({language_of(Path(name)) for name in data.src}) > 1:
             raise ValueError("data.denoise needs the languages of several files: name them a.en and b.de")
+        if data.directions is None and len({language_of(Path(name)) for name in data.valid_src or ()}) > 1:
+            raise ValueError("data.denoise has text of one language, but validation files of several")
         return self
 
     @model_validator(mode="after")

@@ -108,7 +108,10 @@ def prepare(
     with atomic.atomic_dir(folder) as temporary:
         corpora = ParallelData(data)
         if not corpora.valid:
-            raise DataError("no sentence pair left for validation", help="give --valid-src and --valid-tgt")
+            unit, help = "sentence pair", "give --valid-src and --valid-tgt"
+            if data.denoise is not None:
+                unit, help = "line", "give --valid-data"
+            raise DataError(f"no {unit} left for validation", help=help)
         if given is None:
             what = "two vocabularies" if source is None else "the target vocabulary"
             yield StatusEvent(f"building {'the vocabulary' if config.joint_vocabulary else what}")

@@ -26,7 +26,8 @@ def corrupted_pairs(config: TranslationConfig, tokenizer: Tokenizer, lines: Sequ
     """Return validation pairs: each line corrupted, and itself.
 
     The noise depends on ``data.held_out_seed`` and the number of the line. Text is corrupted rather than ids, so that
-    loss, BLEU and samples are of the same source. A character of several tokens may lose some of them.
+    loss, BLEU and samples are of the same source. A character of several tokens may lose some of them, and a mask that
+    begins a line is encoded with a space before it.
     """
     encoded = EncodedLines.of(tokenizer.encode(lines))
     clean = encoded.ids.astype(np.int64), encoded.lengths.astype(np.int64)

@@ -124,4 +124,9 @@ def job_settings(request: TranslateRequest) -> dict[str, object]:
     if request.rerank_with is not None:
         models.append(fingerprint_of(RunFolder(request.rerank_with).checkpoint()[0]))
     left_out = ("skip", "threads", "runs", "source", "adapter", "rerank_with")
-    return {**{name: str(value) for name, value in vars(request).items() if name not in left_out}, "models": models}
+    settings = {name: str(value) for name, value in vars(request).items() if name not in left_out}
+    if request.rerank_with is not None and request.rerank_weight is None:
+        from attnkit.tasks.translation.reranking import DEFAULT_WEIGHT  # imported here: few jobs are reranked
+
+        settings["rerank_weight"] = str(DEFAULT_WEIGHT)
+    return {**settings, "models": models}

@@ -148,7 +148,7 @@ class Reranker:
     def _place(self, hypothesis: Hypothesis) -> float:
         """Return the key by which hypotheses are sorted, smallest first."""
         assert hypothesis.reverse is not None
-        total = hypothesis.score + self.weight * hypothesis.reverse.score
+        total = hypothesis.score + (self.weight and self.weight * hypothesis.reverse.score)  # 0 of -inf is no number
         return math.inf if math.isnan(total) else -total
 
 
