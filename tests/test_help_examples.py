@@ -201,6 +201,7 @@ RUNS = (
     f"train --src a.de --tgt a.en -o de-en {SMALL}",
     f"train --src a.en --tgt a.de -o en-de --set model.decoder_start=zero --set model.norm=post {MARIAN} {SMALL}",
     f"train --src a.en --tgt a.de --bidirectional -o both {SMALL}",
+    f"train --denoise a.en --denoise a.de -o restored {SMALL}",
     f"back-translate de-en mono.de -o synthetic {ADDED['back-translate']}",
     f"augment a.en a.de -o more --backward de-en {ADDED['augment']}",
     f"distill run test.en -o distilled {ADDED['distill']}",
