@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from peers import WORK as WORK_FOLDER
-from peers import machine
+from peers import machine, run_timed
 
 HERE = Path(__file__).parent
 WORK = WORK_FOLDER / "denoising"
@@ -58,15 +56,7 @@ def train(run: Path, files: list[object], settings: Settings, steps: int, every:
         *("--preset", "low-resource", *files, "--max-steps", steps, "--set", f"evaluation.every_steps={every}"),
         *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")),
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with (WORK / f"{run.name}.log").open("w") as log:
-        process = subprocess.Popen([*map(str, command)], env=environment, stdout=subprocess.PIPE, stderr=log)
-        assert process.stdout is not None
-        printed = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise RuntimeError(f"{run} failed: see {run}.log")
-    return json.loads(printed), usage.ru_utime + usage.ru_stime
+    return run_timed(command, WORK / f"{run.name}.log")
 
 
 def measure(run: Path, files: list[object], settings: Settings, minutes: float) -> dict[str, Any]:

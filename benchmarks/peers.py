@@ -44,6 +44,22 @@ def without_warm_up(times: list[float]) -> float:
     return (times[-1] - times[first]) * n / (n - first)
 
 
+def run_timed(command: Iterable[object], log: Path) -> tuple[Any, float]:
+    """Run a command that prints JSON, on one thread; return that and the seconds of processor time.
+
+    What it reports is written to ``log``. Raises ``RuntimeError`` if it fails.
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with log.open("w") as stream:
+        process = subprocess.Popen([*map(str, command)], env=environment, stdout=subprocess.PIPE, stderr=stream)
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"it failed: see {log}")
+    return json.loads(printed), usage.ru_utime + usage.ru_stime
+
+
 def peers_python(given: Path | None, pins: str = "peers.txt") -> Path:
     """Return the interpreter of the peers' environment, which is made the first time; each list of pins has its own."""
     if given is not None:

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +21,7 @@ from threading import Lock
 from typing import Any
 
 from peers import WORK as WORK_FOLDER
-from peers import machine
+from peers import machine, run_timed
 
 HERE = Path(__file__).parent
 WORK = WORK_FOLDER / "recipes"
@@ -80,15 +78,7 @@ def train(data: Path, pairs: int, settings: Settings, epochs: float, run: Path) 
         *("--valid-src", data / "val.en", "--valid-tgt", data / "val.de", "--max-epochs", epochs),
         *(word for setting in sets for word in ("--set", setting)),
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with (run.parent / f"{run.name}.log").open("w") as log:
-        process = subprocess.Popen([*map(str, command)], env=environment, stdout=subprocess.PIPE, stderr=log)
-        assert process.stdout is not None
-        printed = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise RuntimeError(f"{run} failed: see {run}.log")
-    return json.loads(printed), usage.ru_utime + usage.ru_stime
+    return run_timed(command, run.parent / f"{run.name}.log")
 
 
 def measure(data: Path, pairs: int, name: str, seed: int, minutes: float) -> dict[str, Any]:

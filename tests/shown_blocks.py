@@ -8,6 +8,7 @@ sentences. ``…`` stands for any text within a line, and for any lines as a lin
 
 from __future__ import annotations
 
+import importlib
 import io
 import math
 import re
@@ -19,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -189,3 +191,26 @@ def line_agrees(shown: str, printed: str, percent: float) -> bool:
 
 def value(text: str) -> float:
     return float(text.replace(",", ""))
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def without_blocks(text: str) -> str:
+    return re.sub(r"^```.*?^```\n", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def unknown_formulas(text: str) -> list[str]:
+    """Return the formulas of a page of which a command, or a table's &, is left in the site as it is written."""
+    pytest.importorskip("latex2mathml")
+    pytest.importorskip("sphinx")
+    sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+    try:
+        to_mathml = importlib.import_module("mathml").to_mathml
+    finally:
+        sys.path.pop(0)
+    text = re.sub(r"`[^`\n]+`", "", without_blocks(text))
+    displayed = re.findall(r"^\$\$\n(.+?)\n\$\$$", text, re.DOTALL | re.MULTILINE)
+    inline = re.findall(r"\$([^$\n]+)\$", re.sub(r"^\$\$\n.+?\n\$\$$", "", text, flags=re.DOTALL | re.MULTILINE))
+    return [formula for formula in [*displayed, *inline] if re.search(r"\\|>&<", to_mathml(formula))]
