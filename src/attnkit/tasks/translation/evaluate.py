@@ -86,8 +86,13 @@ class TranslationEvaluation:
 
             model = merged_copy(model)
         with without_dropout(model), torch.inference_mode():
-            # Copies with weights packed for fast matrix products, one at a time: each is as large as the model.
-            loss = development_loss(pack(model), self.prepared.valid, self.device, self.stop)
+            # A copy with weights packed for fast matrix products. Compiled loops pack their own: never two at a time, as
+            # each is as large as the model.
+            packed = pack(model)
+            loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
+            if self.compiled is None:
+                model = packed
+            del packed
             release_free_memory()
             hypotheses = self.translate(model)
         references = self.prepared.valid_tgt
