@@ -86,8 +86,8 @@ class TranslationEvaluation:
 
             model = merged_copy(model)
         with without_dropout(model), torch.inference_mode():
-            # A copy with weights packed for fast matrix products. Compiled loops pack their own: never two at a time, as
-            # each is as large as the model.
+            # A copy with weights packed for fast matrix products. Compiled loops pack their own: never two at a time,
+            # as each is as large as the model.
             packed = pack(model)
             loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
             if self.compiled is None:
